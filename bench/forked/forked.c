@@ -1,11 +1,13 @@
 /*
- * What the guest that is cloned costs when its processes are forked plainly, with nothing of Pando's: three processes with five threads, which have the memory of
- * the first in common with whoever forked it, in namespaces of their own, with a root of their own.
+ * What the guest that is cloned costs when its processes are forked plainly, with nothing of Pando's: three processes
+ * with five threads, which have the memory of the first in common with whoever forked it, in namespaces of their own,
+ * with a root of their own.
  *
  *   forked MIB DIRECTORY
  *
- * Says "filled", and then for each line of its input the pid of a process that waits for another line, to be put into control groups before, and goes on as such a
- * guest; "ready" once all of that runs. They end with its input. DIRECTORY has a "lower", and for each a directory NUMBER with "upper", "work" and "root".
+ * Says "filled", and then for each line of its input the pid of a process that waits for another line, to be put into
+ * control groups before, and goes on as such a guest; "ready" once all of that runs. They end with its input. DIRECTORY
+ * has a "lower", and for each a directory NUMBER with "upper", "work" and "root".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

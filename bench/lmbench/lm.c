@@ -1,4 +1,7 @@
-/* lm: reads names of tests, a line each, and answers each with nanoseconds an operation. `lm nothing` ends at once: it is what exec and sh start. */
+/*
+ * lm: reads names of tests, a line each, and answers each with nanoseconds an operation. `lm nothing` ends at once: it
+ * is what exec and sh start.
+ */
 #include "lm.h"
 #include <sched.h>
 

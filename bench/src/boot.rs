@@ -1,6 +1,8 @@
-//! `./x bench boot`: a Debian system under an init of its own, booted, and rebooted from inside, as a guest and in plain namespaces of the host.
+//! `./x bench boot`: a Debian system under an init of its own, booted, and rebooted from inside, as a guest and in
+//! plain namespaces of the host.
 //!
-//! Most of either time is the system's own: its scripts, and the second that PostgreSQL's wrapper sleeps. What a guest adds is told by the ratios.
+//! Most of either time is the system's own: its scripts, and the second that PostgreSQL's wrapper sleeps. What a guest
+//! adds is told by the ratios.
 
 mod console;
 mod contender;
@@ -16,12 +18,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Servers, and their init. rsyslog brings no script for this init any more: those of such packages are in one of their own.
+/// Servers, and their init. rsyslog brings no script for this init any more: those of such packages are in one of their
+/// own.
 const PACKAGES: [&str; 6] = ["cron", "nginx", "openssh-server", "orphan-sysvinit-scripts", "postgresql", "rsyslog"];
 const INIT: &str = "sysvinit-core";
 
-/// Whether every server of a system answers, over loopback, with nothing but bash for a client. Looked at from inside for a while only: a system that is
-/// just beginning may be entered before its root is its own.
+/// Whether every server of a system answers, over loopback, with nothing but bash for a client. Looked at from inside
+/// for a while only: a system that is just beginning may be entered before its root is its own.
 const SERVED: &str = r#"
 asked() { timeout 5 bash -c "exec 3<>/dev/tcp/127.0.0.1/$1 && printf '$2' >&3 && head -n 1 <&3" 2>/dev/null | grep -q "$3"; }
 all() {

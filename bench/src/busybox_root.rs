@@ -1,4 +1,5 @@
-//! The smallest root file system that runs commands: one static busybox and links to it. Everybody who is compared starts from it.
+//! The smallest root file system that runs commands: one static busybox and links to it. Everybody who is compared
+//! starts from it.
 
 use anyhow::Context;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 const APPLETS: [&str; 6] = ["cat", "echo", "ls", "sh", "sleep", "true"];
 
-/// Directories that the OCI runtimes and bwrap mount over, and would otherwise make themselves at every start; the same goes for the file
-/// that [`make`] adds, which Pando mounts over where the guest shares the host's network.
+/// Directories that the OCI runtimes and bwrap mount over, and would otherwise make themselves at every start; the same
+/// goes for the file that [`make`] adds, which Pando mounts over where the guest shares the host's network.
 const DIRECTORIES: [&str; 7] = ["bin", "dev", "etc", "proc", "root", "sys", "tmp"];
 
 /// Makes it at `root`, which must not exist.

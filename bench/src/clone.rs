@@ -1,7 +1,8 @@
-//! `./x bench clone`: how long a clone takes, against a cold start of the same guest and against CRIU's restore of it, how long the source stands
-//! still, and what a clone keeps of the machine's memory.
+//! `./x bench clone`: how long a clone takes, against a cold start of the same guest and against CRIU's restore of it,
+//! how long the source stands still, and what a clone keeps of the machine's memory.
 //!
-//! A clone has been made when the daemon says so: then its last thread runs, its identity is its own, and its hooks have ended.
+//! A clone has been made when the daemon says so: then its last thread runs, its identity is its own, and its hooks
+//! have ended.
 
 mod address;
 mod criu;
@@ -46,7 +47,8 @@ const BY_COMMAND: &str = "64 MiB: pando clone";
 const COLD: &str = "64 MiB: cold start";
 const RESTORE: &str = "64 MiB: criu restore";
 
-/// Takes every sample and judges them. Its parts, for `--only`: sizes, address, standstill, crowd, thousand, programs, warm.
+/// Takes every sample and judges them. Its parts, for `--only`: sizes, address, standstill, crowd, thousand, programs,
+/// warm.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut report = Report::new("clone");
     report.note("clones have all namespaces, groups and files of their own, and no network but in rows that say so; criu restores into the host's namespaces");
@@ -85,8 +87,9 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Hundreds of clones at once, on a disk of their own: where the temporary directory is on an ext4 without a journal, the kernel asks for each new inode whether it was
-/// deleted within the last minute, and so the crowd would pay for what was deleted before.
+/// Hundreds of clones at once, on a disk of their own: where the temporary directory is on an ext4 without a journal,
+/// the kernel asks for each new inode whether it was deleted within the last minute, and so the crowd would pay for
+/// what was deleted before.
 fn crowds(settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
     let disk = image::Image::ext4(settings)?;
     let pando = OwnPando::start_in(&settings.pando, disk.path())?;
@@ -94,7 +97,8 @@ fn crowds(settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
     busybox_root::make(&root)?;
     subject::install(&root)?;
     let mut client = pando.connect()?;
-    // Once: a sleep that was interrupted by a freeze before is told to its program in a clone, which sleeps again, and has written to its stack for that.
+    // Once: a sleep that was interrupted by a freeze before is told to its program in a clone, which sleeps again, and
+    // has written to its stack for that.
     freeze(&pando, &mut client, &root, &SMALL, 0, &mut Report::new("unheard"))?;
     for _ in 0..settings.samples(7, 1).min(7) {
         crowd::hundred(&pando, &mut client, &SMALL, report)?;

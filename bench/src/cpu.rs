@@ -1,7 +1,9 @@
-//! `./x bench cpu`: processor time by reservation, share and limit, after section 3.3 of Linux-VServer's paper and figure 8 of EuroSys 2007.
+//! `./x bench cpu`: processor time by reservation, share and limit, after section 3.3 of Linux-VServer's paper and
+//! figure 8 of EuroSys 2007.
 //!
-//! Every guest of an experiment runs an [`hourglass`] on as many threads as the machine has processors. What is due is due of what was *delivered*: the
-//! host of a virtual machine takes some of its time away, and other work on it takes more.
+//! Every guest of an experiment runs an [`hourglass`] on as many threads as the machine has processors. What is due is
+//! due of what was *delivered*: the host of a virtual machine takes some of its time away, and other work on it takes
+//! more.
 
 pub(crate) mod hourglass;
 mod native;
@@ -83,7 +85,8 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What nobody had of that which was delivered. Interrupts are in it, and what the host of a virtual machine takes without telling.
+/// What nobody had of that which was delivered. Interrupts are in it, and what the host of a virtual machine takes
+/// without telling.
 const NOT_HAD: &str = "delivered, and not had";
 
 /// The same of as many programs in plain groups.
@@ -217,14 +220,15 @@ fn tell_gaps(name: &str, glass: &Hourglass, report: &mut Report) {
 }
 
 impl Outcome {
-    /// What parts are counted of: what the guests had together. A single one that is bounded leaves most of it to nobody.
+    /// What parts are counted of: what the guests had together. A single one that is bounded leaves most of it to
+    /// nobody.
     fn whole(&self, scenario: &Scenario) -> f64 {
         let together: u64 = self.had.iter().sum();
         if scenario.parts.len() > 1 { together.max(1) as f64 } else { self.capacity as f64 }
     }
 
-    /// What each is due, in percent of that. Bounds are of the machine's whole time: where others took some of it they are a larger part of what was
-    /// delivered, and the rest is less.
+    /// What each is due, in percent of that. Bounds are of the machine's whole time: where others took some of it they
+    /// are a larger part of what was delivered, and the rest is less.
     fn due(&self, scenario: &Scenario) -> Vec<f64> {
         let factor = self.capacity as f64 / self.whole(scenario);
         let bounded: f64 = scenario.parts.iter().filter(|part| part.bounded).map(|part| part.due).sum();

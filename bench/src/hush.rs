@@ -1,5 +1,6 @@
-//! A machine with other work on it is made quiet for a measurement, by a command of the user's: it makes it quiet and then does what it is told at its
-//! end, `sh -c SCRIPT`, whose output says that the quiet has begun and which lasts until its input ends.
+//! A machine with other work on it is made quiet for a measurement, by a command of the user's: it makes it quiet and
+//! then does what it is told at its end, `sh -c SCRIPT`, whose output says that the quiet has begun and which lasts
+//! until its input ends.
 
 use anyhow::Context;
 use std::io::Read;

@@ -1,4 +1,5 @@
-//! `./x bench limits`: what limits add to a guest's start, each kind by itself and all together; and what a disk of its own adds to its creation.
+//! `./x bench limits`: what limits add to a guest's start, each kind by itself and all together; and what a disk of its
+//! own adds to its creation.
 
 use crate::own_pando::OwnPando;
 use crate::report::Report;

@@ -1,7 +1,9 @@
-//! `./x bench lmbench`: what lmbench's OS subset measures, inside a guest against outside, as in table 2 of Soltesz et al. (EuroSys 2007).
+//! `./x bench lmbench`: what lmbench's OS subset measures, inside a guest against outside, as in table 2 of Soltesz et
+//! al. (EuroSys 2007).
 //!
-//! One and the same static program waits in three places, on the same tree with the same paths (outside by chroot), and is asked in turn: in a guest; outside,
-//! in control groups as every service of systemd is; and outside in none, as a program of 2007 was, which is told beside.
+//! One and the same static program waits in three places, on the same tree with the same paths (outside by chroot), and
+//! is asked in turn: in a guest; outside, in control groups as every service of systemd is; and outside in none, as a
+//! program of 2007 was, which is told beside.
 
 use crate::own_pando::OwnPando;
 use crate::report::Report;
@@ -142,7 +144,8 @@ fn make_tree(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Held to the figures are the rows that the paper has: processes, context switches, page faults. The others are told beside.
+/// Held to the figures are the rows that the paper has: processes, context switches, page faults. The others are told
+/// beside.
 fn judge(report: &mut Report) -> anyhow::Result<()> {
     let (mut all, mut of_the_paper, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut worst = ("", 0.0);

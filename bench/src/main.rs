@@ -1,7 +1,8 @@
 //! The published figures as programs: `./x bench NAME`.
 //!
-//! Every benchmark measures Pando and its peers in the same invocation, sample by sample in turn, keeps the raw samples as JSON, prints a table,
-//! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
+//! Every benchmark measures Pando and its peers in the same invocation, sample by sample in turn, keeps the raw samples
+//! as JSON, prints a table, and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer
+//! that cannot be measured is a miss.
 //!
 //! ```text
 //!   settings ─▶ own_pando (a state root, a daemon) ─▶ a benchmark of BENCHMARKS ─▶ report: table, verdicts, samples

@@ -1,6 +1,8 @@
-//! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9 of Linux-VServer's paper.
+//! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9
+//! of Linux-VServer's paper.
 //!
-//! Every figure is a ratio of seconds that follow each other at once: alone, beside the neighbour, and alone again (see [`turns`]).
+//! Every figure is a ratio of seconds that follow each other at once: alone, beside the neighbour, and alone again (see
+//! [`turns`]).
 
 mod bfq_disk;
 mod database;
@@ -25,7 +27,8 @@ const MOST_LOST: f64 = 10.0;
 
 const NEIGHBOUR: &str = "neighbour";
 
-/// How often a neighbour takes its turn while it is there. It comes anew for each sample: what it is like depends on how it began.
+/// How often a neighbour takes its turn while it is there. It comes anew for each sample: what it is like depends on
+/// how it began.
 const TURNS: usize = 2;
 
 /// Seconds until the database's pages are where they stay.

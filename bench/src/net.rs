@@ -1,4 +1,5 @@
-//! `./x bench net`: a guest on the shared stack against the same server on the host itself, each reached from a namespace of its own.
+//! `./x bench net`: a guest on the shared stack against the same server on the host itself, each reached from a
+//! namespace of its own.
 
 pub(crate) mod bandwidth;
 mod beginning;
@@ -21,16 +22,16 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long one load runs: short, so that those that are compared have the same neighbours, and often, since what others do to a machine meanwhile moves a
-/// single one by half.
+/// How long one load runs: short, so that those that are compared have the same neighbours, and often, since what
+/// others do to a machine meanwhile moves a single one by half.
 const TIME: Duration = Duration::from_millis(50);
 const ROUNDS: usize = 30;
 
 /// How often a flood is looked at each time.
 const FLOODS: usize = 5;
 
-/// How often all of it begins anew, with other wires, servers and guests: where in memory those of one lie makes a stream three per cent faster or slower for as
-/// long as they are there.
+/// How often all of it begins anew, with other wires, servers and guests: where in memory those of one lie makes a
+/// stream three per cent faster or slower for as long as they are there.
 const BEGINNINGS: usize = 10;
 
 /// What is told beside, and what takes longer, is looked at once in so many rounds.
@@ -197,7 +198,8 @@ fn series(settings: &Settings, report: &mut Report, me: &str, failed: &mut f64) 
             }
         }
     }
-    // Last: for two minutes after a flood each packet of a connection is looked up, since it may be the answer to a cookie.
+    // Last: for two minutes after a flood each packet of a connection is looked up, since it may be the answer to a
+    // cookie.
     for round in 0..FLOODS {
         let [one, other, ..] = contenders;
         let mut turns = [one, other];
@@ -271,8 +273,8 @@ fn one(wire: &Wire, me: &str, ip: &str, load: Load, failed: &mut f64) -> anyhow:
     bail!("{} of {ip}: {complaint}", load.name())
 }
 
-/// Figures are held from above: where more is better, native is divided by shared. What others have, and what a guest costs without any network
-/// isolation, is told beside.
+/// Figures are held from above: where more is better, native is divided by shared. What others have, and what a guest
+/// costs without any network isolation, is told beside.
 fn judge(report: &mut Report) {
     let held = [(Load::Stream, 0.98), (Load::StreamOnOne, 0.98), (Load::Connections, 0.96), (Load::Datagrams, 0.92)];
     for (load, target) in held {

@@ -1,4 +1,5 @@
-//! A Pando for the benchmark alone: a state root and a daemon, both gone with this value, whatever happened to the measurement.
+//! A Pando for the benchmark alone: a state root and a daemon, both gone with this value, whatever happened to the
+//! measurement.
 
 use crate::interrupt;
 use crate::varlink::Client;
@@ -27,7 +28,8 @@ pub(crate) struct OwnPando {
     _run: Option<TemporaryDirectory>,
 }
 
-/// Run-time state lies in memory wherever Pando is used, since that is what /run is on every distribution; here too, where there is any.
+/// Run-time state lies in memory wherever Pando is used, since that is what /run is on every distribution; here too,
+/// where there is any.
 fn in_memory() -> anyhow::Result<Option<TemporaryDirectory>> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     for place in ["/run", "/dev/shm"] {

@@ -67,7 +67,8 @@ impl Report {
         Spread::of(&series.samples).map(|spread| spread.median)
     }
 
-    /// What each sample of one series is of the one of another that was taken beside it: what the machine does meanwhile, it does to both.
+    /// What each sample of one series is of the one of another that was taken beside it: what the machine does
+    /// meanwhile, it does to both.
     pub(crate) fn ratios(&self, above: &str, below: &str) -> Vec<f64> {
         let samples = |name: &str| self.series.iter().find(|series| series.name == name);
         let both = samples(above).zip(samples(below));
@@ -81,7 +82,8 @@ impl Report {
         self.series.retain(|series| series.name != name);
     }
 
-    /// Holds a figure against the most that it may be. It is told at once, on standard error: what is measured later may take long, or fail.
+    /// Holds a figure against the most that it may be. It is told at once, on standard error: what is measured later
+    /// may take long, or fail.
     pub(crate) fn hold(&mut self, figure: impl Into<String>, value: Option<f64>, target: f64, unit: &'static str) {
         let verdict = Verdict { figure: figure.into(), value, target, unit };
         eprintln!("{verdict}");

@@ -1,5 +1,6 @@
-//! Control groups for what is measured natively, as deep and as heavy as a guest's: every service of systemd is in some, and the scheduler gives a group among
-//! others its part of the processors, whatever it does there. Without them it would be compared how many neighbours each has, and how heavy it is.
+//! Control groups for what is measured natively, as deep and as heavy as a guest's: every service of systemd is in
+//! some, and the scheduler gives a group among others its part of the processors, whatever it does there. Without them
+//! it would be compared how many neighbours each has, and how heavy it is.
 
 use crate::many::group_charge;
 use anyhow::Context;

@@ -33,7 +33,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--separate N] [--tree DIR]... [--only WORDS] [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--separate N] [--tree DIR]... [--only WORDS]
+    /// [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
         let (mut guests, mut separate, mut trees, mut only) = (None, None, Vec::new(), None);

@@ -30,8 +30,8 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     below + (above - below) * place.fract()
 }
 
-/// Where the median lies with 95 % confidence, whatever the distribution: between two of the sorted samples (their ranks by the binomial law, as its
-/// normal approximation gives them).
+/// Where the median lies with 95 % confidence, whatever the distribution: between two of the sorted samples (their
+/// ranks by the binomial law, as its normal approximation gives them).
 pub(crate) fn interval(samples: &[f64]) -> (f64, f64) {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! `./x bench start`: how long a guest for one command takes, and a command in a running guest, against the runtimes that people use.
+//! `./x bench start`: how long a guest for one command takes, and a command in a running guest, against the runtimes
+//! that people use.
 
 mod bundle;
 mod contender;
@@ -12,7 +13,8 @@ use contender::Contender;
 pub(crate) use contender::{inside, timed};
 use std::time::Duration;
 
-/// Between two samples. Moving a task between cgroups is slow after idleness and only then, so a tight loop would flatter everybody.
+/// Between two samples. Moving a task between cgroups is slow after idleness and only then, so a tight loop would
+/// flatter everybody.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// The rows of the table; the verdicts find them by name.

@@ -1,5 +1,6 @@
-//! `./x bench thesis`: chapter 5 of the Freezer's thesis with today's programs. How long a minimal and a graphical guest take to be frozen and to go on
-//! as a clone (figure 5.1), what that takes of memory (table 5.1), and what several browsers take, each in a guest of its own (figure 5.2).
+//! `./x bench thesis`: chapter 5 of the Freezer's thesis with today's programs. How long a minimal and a graphical
+//! guest take to be frozen and to go on as a clone (figure 5.1), what that takes of memory (table 5.1), and what
+//! several browsers take, each in a guest of its own (figure 5.2).
 //!
 //! ```text
 //!   guest ─▶ frozen ─▶ a clone: latency, memory              a browser × n: its own memory, n times over

@@ -1,9 +1,10 @@
-//! `./x bench tx`: system calls and programs inside a transaction against the same ones outside (TxOS, tables 4 and 5), and what a transaction itself costs.
+//! `./x bench tx`: system calls and programs inside a transaction against the same ones outside (TxOS, tables 4 and 5),
+//! and what a transaction itself costs.
 //!
 //! ```text
 //!   image (ext4, xfs on loop devices) ─▶ calls     eight calls, a million times less    table 4
 //!                                      ▶ ends      the same with begin and end          its last column
-//!                                      ▶ whole     begin, commit, abort                 the figures of a transaction as such
+//!                                      ▶ whole     begin, commit, abort                 a transaction as such
 //!                                      ▶ programs  postmark, LFS, RAB                   table 5
 //!                                      ▶ packages  make, make install, dpkg             table 5
 //! ```

@@ -1,6 +1,8 @@
-//! `./x bench unify`: guests on roots of their own against guests that share them, on the same trees and in the same run: disk, page cache, start.
+//! `./x bench unify`: guests on roots of their own against guests that share them, on the same trees and in the same
+//! run: disk, page cache, start.
 //!
-//! The separate guests run on their directories as they lie there (`pando run --from DIR`), the unified ones on the store (`pando create --from DIR`).
+//! The separate guests run on their directories as they lie there (`pando run --from DIR`), the unified ones on the
+//! store (`pando create --from DIR`).
 
 mod charts;
 mod cold;
@@ -127,7 +129,8 @@ fn unified(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     Ok(taken)
 }
 
-/// What the last guest adds. Its tree has been read once before, as a host's template would have been: then only what changed is read.
+/// What the last guest adds. Its tree has been read once before, as a host's template would have been: then only what
+/// changed is read.
 fn one_more(
     pando: &OwnPando,
     places: &[PathBuf],

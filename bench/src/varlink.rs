@@ -1,5 +1,5 @@
-//! A varlink client: one JSON text ended by NUL each way, over a plain blocking socket. It is written out here so that nothing but the daemon is
-//! measured: an async client's own wake-ups would be a tenth of a start.
+//! A varlink client: one JSON text ended by NUL each way, over a plain blocking socket. It is written out here so that
+//! nothing but the daemon is measured: an async client's own wake-ups would be a tenth of a start.
 
 use anyhow::{Context, bail};
 use pando_api::Method;

@@ -1,4 +1,5 @@
-//! Links the program without a C library and without a dynamic linker: a guest's init should cost a few pages, and start in microseconds.
+//! Links the program without a C library and without a dynamic linker: a guest's init should cost a few pages, and
+//! start in microseconds.
 
 fn main() {
     for argument in

@@ -1,29 +1,31 @@
 //! Fuzz targets: all that parses what a guest, an image, an archive, a neighbour or a client can write.
 //!
-//! A target takes any bytes. It panics where a promise is broken: that damage is refused, that what is understood is the same when it is written again, that what two
-//! programs read is the same. Time and memory are bounded from outside. The targets stand beside the code that they are about, in each crate's `fuzz.rs`.
+//! A target takes any bytes. It panics where a promise is broken: that damage is refused, that what is understood is
+//! the same when it is written again, that what two programs read is the same. Time and memory are bounded from
+//! outside. The targets stand beside the code that they are about, in each crate's `fuzz.rs`.
 //!
 //! ```text
 //!   ./x test        corpus/TARGET/*  ─▶ plain tests (tests/replay.rs)
-//!   ./x test slow   corpus, seeds    ─▶ libFuzzer, which follows coverage, a minute each ─▶ what is found goes to the corpus with its fix
+//!   ./x test slow   corpus, seeds    ─▶ libFuzzer, which follows coverage, a minute each
+//!                                    ─▶ what is found goes to the corpus with its fix
 //! ```
 //!
-//! Seeds are made by the code that writes the formats, so that they stay right when a format changes. The corpus has what libFuzzer found beyond them, made small, and
-//! each input that once broke a promise.
+//! Seeds are made by the code that writes the formats, so that they stay right when a format changes. The corpus has
+//! what libFuzzer found beyond them, made small, and each input that once broke a promise.
 
 mod requests;
 mod steps;
 
 use std::path::PathBuf;
 
-/// What is fuzzed.
+/// A parser that is fuzzed, and the inputs that fuzzing begins with.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// Its name, and that of its directory in the corpus.
     pub name: &'static str,
-    /// Takes any bytes.
+    /// The function, which takes any bytes and panics where a promise is broken.
     pub run: fn(&[u8]),
-    /// Inputs to begin with.
+    /// Makes the inputs that fuzzing begins with.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// The longest input that is worth trying, in bytes.
     pub longest: usize,
@@ -32,7 +34,7 @@ pub struct Target {
 /// More memory than any input may take: bytes. What decompressors take is bounded by themselves.
 pub const MOST_MEMORY: usize = 256 << 20;
 
-/// All of them.
+/// All targets, of all crates.
 pub const TARGETS: &[Target] = &[
     target("archive", pando_reader::fuzz::archive, 16 << 10).seeded(pando_reader::fuzz::archives),
     target("archive_of_another_writer", pando_reader::fuzz::archive_of_another_writer, 2 << 10),
@@ -79,7 +81,7 @@ impl Target {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// Where its corpus lies.
+    /// The directory in which its corpus lies.
     pub fn corpus(&self) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
     }

@@ -1,4 +1,5 @@
-//! A fuzz target under libFuzzer, whose options this program takes. `PANDO_FUZZ_TARGET` says which; its seeds are written to `PANDO_FUZZ_SEEDS` first.
+//! A fuzz target under libFuzzer, whose options this program takes. `PANDO_FUZZ_TARGET` says which; its seeds are
+//! written to `PANDO_FUZZ_SEEDS` first.
 
 #![no_main]
 

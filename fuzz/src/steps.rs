@@ -1,4 +1,5 @@
-//! What the small programs without a library are told: a guest's plan and requests to its first process, and those to whoever makes clones.
+//! What the small programs without a library are told: a guest's plan and requests to its first process, and those to
+//! whoever makes clones.
 
 use pando_seed::{Answer, Report, Request, Step, Text, next_step};
 

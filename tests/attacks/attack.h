@@ -19,7 +19,10 @@ struct attack {
 /* One list a file, each ended by an entry without a name. */
 extern const struct attack calls[], files[], neighbours[], published[];
 
-/* For calls with arguments that can do no harm: the call got through to the kernel if it was not refused for want of a right. */
+/*
+ * For calls with arguments that can do no harm: the call got through to the kernel if it was not refused for want of a
+ * right.
+ */
 static inline long reached(long result) {
     return result >= 0 || (errno != EPERM && errno != EACCES) ? 0 : -1;
 }

@@ -1,6 +1,7 @@
 /*
- * burglar OWN...: over and over, tries all that reaches into another process on every process that it sees, and writes what it got to /taken, once each, as
- * "PID WAY". Of those in OWN, which are the guest's and which it may have, it looks only for descriptors that victims do not have themselves.
+ * burglar OWN...: over and over, tries all that reaches into another process on every process that it sees, and writes
+ * what it got to /taken, once each, as "PID WAY". Of those in OWN, which are the guest's and which it may have, it
+ * looks only for descriptors that victims do not have themselves.
  *
  * burglar killer OWN...: sends them signals instead.
  * burglar victim: has memory that nobody else may have changed, and says so in /spoilt if somebody has.

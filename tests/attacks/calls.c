@@ -1,5 +1,7 @@
-/* System calls that act on the machine, or that few programs need. Where success would do harm, the arguments make it impossible: what is tried is
-   whether the call gets to the kernel's own check of them. */
+/*
+ * System calls that act on the machine, or that few programs need. Where success would do harm, the arguments make it
+ * impossible: what is tried is whether the call gets to the kernel's own check of them.
+ */
 #include "attack.h"
 #include <linux/aio_abi.h>
 #include <linux/bpf.h>
@@ -139,8 +141,10 @@ static long socket_filter(char **a) {
     return setsockopt(fd, SOL_SOCKET, atoi(needed(a, 0)), &program, sizeof program);
 }
 
-/* Sends to sockets of its own that nobody reads from, as many as it is told, and then counts what lies in them: whether that is more than so many
-   megabytes. */
+/*
+ * Sends to sockets of its own that nobody reads from, as many as it is told, and then counts what lies in them: whether
+ * that is more than so many megabytes.
+ */
 static long hoard_in_sockets(char **a) {
     static char packet[32 << 10];
     int wanted = atoi(needed(a, 0)), most = atoi(needed(a, 1));

@@ -1,4 +1,7 @@
-/* Files, mounts, devices and control groups of the host. Nothing is written to what is found: to have it open for writing is to have it. */
+/*
+ * Files, mounts, devices and control groups of the host. Nothing is written to what is found: to have it open for
+ * writing is to have it.
+ */
 #include "attack.h"
 #include <dirent.h>
 #include <sys/mount.h>
@@ -17,7 +20,10 @@ static long can_open(const char *path, int flags) {
     return hidden ? -1 : 0;
 }
 
-/* The paper's own: with a descriptor of a directory outside a new root one climbs to the real one. Is a file of the host's there? */
+/*
+ * The paper's own: with a descriptor of a directory outside a new root one climbs to the real one. Is a file of the
+ * host's there?
+ */
 static long climb(char **a) {
     char *marker = needed(a, 0);
     int root = open("/", O_RDONLY | O_DIRECTORY);
@@ -124,7 +130,10 @@ static long kernel_objects(char **a) {
     return -1;
 }
 
-/* A device by its number: c|b MAJOR MINOR. A node that is made, and one that came with the files, on a mount where devices shall live again. */
+/*
+ * A device by its number: c|b MAJOR MINOR. A node that is made, and one that came with the files, on a mount where
+ * devices shall live again.
+ */
 static long device(char **a) {
     mode_t kind = *needed(a, 0) == 'b' ? S_IFBLK : S_IFCHR;
     dev_t number = makedev(atoi(needed(a, 1)), atoi(needed(a, 2)));

@@ -1,11 +1,14 @@
-/* Kinds of kernel objects, held by a program that says what they are: in a clone they are what they were when it was frozen.
- *   kept timer SECONDS   has a timerfd that runs out at a time of the wall clock, and says so should that be set. Says in /asked when that is, and in /said
- *                        with which flags and when it will, in milliseconds.
- *   kept linked DIR      maps a file by a name that goes while another comes, and has a child map it by that one: what one writes the other reads. The
- *                        child says in /said how often it has seen a change.
+/*
+ * Kinds of kernel objects, held by a program that says what they are: in a clone they are what they were when it was
+ * frozen.
+ *   kept timer SECONDS   has a timerfd that runs out at a time of the wall clock, and says so should that be set. Says
+ *                        in /asked when that is, and in /said with which flags and when it will, in milliseconds.
+ *   kept linked DIR      maps a file by a name that goes while another comes, and has a child map it by that one: what
+ *                        one writes the other reads. The child says in /said how often it has seen a change.
  *   kept memory DIR      puts files into a directory in memory: one with two names, one of long ago.
- *   kept dead            has children that were ended by signals and that ended by themselves, and asks for them once there is /go. Says in /said what they
- *                        ended of, in their order. */
+ *   kept dead            has children that were ended by signals and that ended by themselves, and asks for them once
+ *                        there is /go. Says in /said what they ended of, in their order.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>

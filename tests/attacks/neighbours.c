@@ -1,4 +1,7 @@
-/* Other guests and the host: their processes, their shared memory, their sockets. `stand KEY` is who is attacked; the others look for it. */
+/*
+ * Other guests and the host: their processes, their shared memory, their sockets. `stand KEY` is who is attacked; the
+ * others look for it.
+ */
 #include "attack.h"
 #include <dirent.h>
 #include <linux/futex.h>
@@ -131,7 +134,10 @@ static long idle_class(char **a) {
     return pid < 0 ? -1 : sched_setscheduler(pid, SCHED_BATCH, &(struct sched_param){ 0 });
 }
 
-/* A lock that says it belongs to another: who waits for it lends the owner his priority, and the kernel ties both together. */
+/*
+ * A lock that says it belongs to another: who waits for it lends the owner his priority, and the kernel ties both
+ * together.
+ */
 static long lock_of(pid_t owner) {
     unsigned *lock = mmap(NULL, sizeof *lock, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct timespec soon;

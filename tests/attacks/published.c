@@ -1,4 +1,7 @@
-/* What published escapes from containers come down to, once a process is inside; and the simplest runtime, which falls for each. */
+/*
+ * What published escapes from containers come down to, once a process is inside; and the simplest runtime, which falls
+ * for each.
+ */
 #include "attack.h"
 #include <dirent.h>
 #include <limits.h>
@@ -11,7 +14,10 @@
 #define F_SEAL_WRITE 0x0008
 #endif
 
-/* CVE-2024-21626: a working directory, or a descriptor that was left open, lies in the host's tree: from there a file of the host's is reached. */
+/*
+ * CVE-2024-21626: a working directory, or a descriptor that was left open, lies in the host's tree: from there a file
+ * of the host's is reached.
+ */
 static long from_here(char **a) {
     char *marker = needed(a, 0), path[PATH_MAX] = "";
     for (int up = 0; up < 32; up++)
@@ -26,7 +32,10 @@ static long from_here(char **a) {
     return -1;
 }
 
-/* Whether a process's program is of this root: its path leads to the same file here, or, where this is a view of a transaction, to what that is made of. */
+/*
+ * Whether a process's program is of this root: its path leads to the same file here, or, where this is a view of a
+ * transaction, to what that is made of.
+ */
 static int is_ours(const char *exe, const struct stat *found) {
     char target[PATH_MAX];
     struct stat there;
@@ -36,7 +45,10 @@ static int is_ours(const char *exe, const struct stat *found) {
            there.st_mtim.tv_nsec == found->st_mtim.tv_nsec;
 }
 
-/* CVE-2019-5736: the program of a process that is not of this root can be had, and once nobody runs it any more it can be written to. */
+/*
+ * CVE-2019-5736: the program of a process that is not of this root can be had, and once nobody runs it any more it can
+ * be written to.
+ */
 static long program_of_the_runtime(char **a) {
     DIR *proc = opendir("/proc");
     struct dirent *entry;
@@ -72,7 +84,10 @@ static long reads(char **a) {
     return found >= 0 && read(found, &byte, 1) == 1 ? 0 : -1;
 }
 
-/* enter TREE DIRECTORY USER PROGRAM…: the simplest runtime: changes its root, then its directory, then its user, and executes, each by the name that it is given. */
+/*
+ * enter TREE DIRECTORY USER PROGRAM…: the simplest runtime: changes its root, then its directory, then its user, and
+ * executes, each by the name that it is given.
+ */
 static long enter(char **a) {
     unsigned user = (unsigned)strtoul(needed(a, 2), NULL, 10);
     needed(a, 3);
@@ -91,7 +106,9 @@ static long keep_locked(char **a) {
         pause();
 }
 
-/* CVE-2021-3493's kind: a file gives whoever executes it a capability, as set-user-id files give him their owner's id. */
+/*
+ * CVE-2021-3493's kind: a file gives whoever executes it a capability, as set-user-id files give him their owner's id.
+ */
 static long give_capability(char **a) {
     struct vfs_cap_data data = { .magic_etc = VFS_CAP_REVISION_2 | VFS_CAP_FLAGS_EFFECTIVE };
     data.data[0].permitted = 1u << CAP_SETUID;

@@ -1,15 +1,20 @@
-/* What a freeze must leave as it is, held and watched by the frozen program itself.
- *   standing filter THREADS   calls keyctl(2), io_uring_setup(2) and userfaultfd(2) without a pause: each is refused by the guest's filter.
- *                             Says in /said how often one of them was not.
+/*
+ * What a freeze must leave as it is, held and watched by the frozen program itself.
+ *   standing filter THREADS   calls keyctl(2), io_uring_setup(2) and userfaultfd(2) without a pause: each is refused by
+ *                             the guest's filter. Says in /said how often one of them was not.
  *   standing trap             has a handler for SIGTRAP, a child that ignores it, and one that blocks it.
- *   standing section          is nearly always in a critical section of restartable sequences (rseq(2)). The kernel forgets the section when
- *                             the thread is made to do something else: one that reaches its end and is forgotten was led on in the middle.
- *                             Says in /said how often that was.
- *   standing raise            sends itself SIGTRAP and runs into breakpoints without a pause. Says in /said how often its handler was not called for one.
- *   standing reaper           is a child subreaper (PR_SET_CHILD_SUBREAPER) that waits for no child but those that it knows. Says in /said how many
- *                             orphans of its children's there were, and how many of them did not fall to it.
+ *   standing section          is nearly always in a critical section of restartable sequences (rseq(2)). The kernel
+ *                             forgets the section when the thread is made to do something else: one that reaches its
+ *                             end and is forgotten was led on in the middle. Says in /said how often that was.
+ *   standing raise            sends itself SIGTRAP and runs into breakpoints without a pause. Says in /said how often
+ *                             its handler was not called for one.
+ *   standing reaper           is a child subreaper (PR_SET_CHILD_SUBREAPER) that waits for no child but those that it
+ *                             knows. Says in /said how many orphans of its children's there were, and how many of them
+ *                             did not fall to it.
  *   standing vfork            waits in vfork(2) for some milliseconds, again and again.
- *   standing prefork MIB N    fills so much memory of small pages and then forks N who only read it, as servers do that load first. */
+ *   standing prefork MIB N    fills so much memory of small pages and then forks N who only read it, as servers do that
+ *                             load first.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

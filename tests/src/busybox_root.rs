@@ -46,7 +46,8 @@ fn fill(root: &Path) -> io::Result<()> {
     std::os::unix::fs::chown(root.join("home/ada"), Some(1000), Some(1000))
 }
 
-/// A copy of such a tree that can run python3, as this machine has it: the program, what it is linked with, and its own modules.
+/// A copy of such a tree that can run python3, as this machine has it: the program, what it is linked with, and its own
+/// modules.
 pub(crate) fn with_python(root: &Path, copy: &Path) -> io::Result<()> {
     const SCRIPT: &str = r#"
         root=$1 copy=$2

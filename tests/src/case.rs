@@ -99,8 +99,8 @@ impl Case {
 /// The areas whose tests have mounts of their own.
 const OWN_MOUNTS: [&str; 5] = ["doctor", "getting_started", "kept_state", "tx", "volumes"];
 
-/// Runs a test that is about transactions, or about what is mounted, in a thread with mounts of its own: what other tests mount, fill and unmount meanwhile is a conflict, or
-/// a disk without room, to every transaction that sees it.
+/// Runs a test that is about transactions, or about what is mounted, in a thread with mounts of its own: what other
+/// tests mount, fill and unmount meanwhile is a conflict, or a disk without room, to every transaction that sees it.
 fn within_own_mounts(test: impl FnOnce() -> Result<Completion, Failed> + Send) -> Result<Completion, Failed> {
     let shown = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

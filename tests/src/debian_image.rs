@@ -1,6 +1,7 @@
 //! Debian systems, such as one with servers and an init that is not systemd, each as a tarball that is made once.
 //!
-//! Installing it takes minutes and the network; so it is kept beside this program, under a name that stands for its packages.
+//! Installing it takes minutes and the network; so it is kept beside this program, under a name that stands for its
+//! packages.
 
 use crate::sandbox::Sandbox;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +16,8 @@ pub(crate) const NEXT_SUITE: &str = "trixie";
 /// Which packages a system has besides the essential ones.
 pub(crate) type Packages = &'static [&'static str];
 
-/// Servers, and their init. rsyslog brings no script for this init any more: those of such packages are in one of their own.
+/// Servers, and their init. rsyslog brings no script for this init any more: those of such packages are in one of their
+/// own.
 const SERVERS: Packages = &[
     "cron",
     "dnsmasq-base",
@@ -75,8 +77,8 @@ fn make(sandbox: &Sandbox, (suite, packages): (&str, Packages), path: &std::path
     sandbox.pando(["start", NAME]).ok();
     // Named at the end, since another program may look for it at the same time.
     let unfinished = path.with_extension(format!("tar.{}", std::process::id()));
-    // By the guest's own program: what its layers look like on the host is the store's affair. 1 says that something has changed meanwhile, as /sys does
-    // when others make devices; what is read is a guest at rest.
+    // By the guest's own program: what its layers look like on the host is the store's affair. 1 says that something
+    // has changed meanwhile, as /sys does when others make devices; what is read is a guest at rest.
     let script = format!(
         r#""$0" --root "$1" exec {NAME} -- \
             tar --numeric-owner --xattrs --acls --one-file-system --warning=no-file-ignored -C / -cf - . >"$2" || [ $? = 1 ]"#

@@ -1,8 +1,11 @@
-//! The process that serves a [recording disk](crate::recording_disk): a file system of one file, out of the memory that it was given.
+//! The process that serves a [recording disk](crate::recording_disk): a file system of one file, out of the memory that
+//! it was given.
 //!
-//! It is a process of its own because whoever waits for a disk cannot end before the disk answers: if one process did both, and were killed, neither could, and with them
-//! everybody who waits for all disks (sync(2)). This one never waits for the disk that it serves, and sees nothing that is mounted from it. It ends when its parent has
-//! ended; with it the kernel ends the connection, and what still waits gets an error. An xfs that is being mounted would try again for ever then, and is told not to.
+//! It is a process of its own because whoever waits for a disk cannot end before the disk answers: if one process did
+//! both, and were killed, neither could, and with them everybody who waits for all disks (sync(2)). This one never
+//! waits for the disk that it serves, and sees nothing that is mounted from it. It ends when its parent has ended; with
+//! it the kernel ends the connection, and what still waits gets an error. An xfs that is being mounted would try again
+//! for ever then, and is told not to.
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
@@ -17,7 +20,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The word that asks this program for it: `AT PARENT`, with the disk's content as standard input and what happens to it as standard output.
+/// The word that asks this program for it: `AT PARENT`, with the disk's content as standard input and what happens to
+/// it as standard output.
 pub(crate) const WORD: &str = "--disk-server";
 
 /// The name of the one file.
@@ -51,7 +55,8 @@ pub(crate) fn obey(words: &[String]) -> io::Result<()> {
     served.map_err(|error| io::Error::other(format!("serving a disk through /dev/fuse: {error}")))
 }
 
-/// Has those file systems on disks of this kind end that would wait for theirs (xfs, since Linux 4.7). Others find no error there, and are none the worse.
+/// Has those file systems on disks of this kind end that would wait for theirs (xfs, since Linux 4.7). Others find no
+/// error there, and are none the worse.
 fn give_up() {
     for device in std::fs::read_dir("/sys/fs/xfs").into_iter().flatten().flatten() {
         let name = device.file_name();

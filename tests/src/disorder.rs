@@ -1,5 +1,6 @@
-//! Random changes to a tree: every kind of operation that a file system has. `pando-tests --disorder SEED COUNT DIRECTORY` makes them and prints what the
-//! tree is then; it is what runs inside the transactions of the crash tests. `--protective-disorder` protects and unprotects objects as well (chattr +i, +a).
+//! Random changes to a tree: every kind of operation that a file system has. `pando-tests --disorder SEED COUNT
+//! DIRECTORY` makes them and prints what the tree is then; it is what runs inside the transactions of the crash tests.
+//! `--protective-disorder` protects and unprotects objects as well (chattr +i, +a).
 
 use crate::dice::Dice;
 use crate::tree_state;
@@ -61,7 +62,8 @@ pub(crate) fn access_list(user: u32, rights: [u16; 5]) -> Vec<u8> {
     value
 }
 
-/// A tree that goes with this, protected or not, however a test ends: protected files would be in the way of whoever cleans up.
+/// A tree that goes with this, protected or not, however a test ends: protected files would be in the way of whoever
+/// cleans up.
 pub(crate) struct Cleared(pub(crate) PathBuf);
 
 impl Drop for Cleared {
@@ -285,7 +287,8 @@ impl<'a> Tree<'a> {
 
 /// Protects an object so, and not otherwise.
 fn set_flags(path: &Path, flags: IFlags) -> io::Result<()> {
-    // What it is copied to may not know the flags that it has where it is: those are asked for once it is copied. One that is protected is not, and need not be.
+    // What it is copied to may not know the flags that it has where it is: those are asked for once it is copied. One
+    // that is protected is not, and need not be.
     let _ = fs::set_permissions(path, path.metadata()?.permissions());
     let object = File::open(path)?;
     let now = rustix::fs::ioctl_getflags(&object)?;

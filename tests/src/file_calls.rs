@@ -1,6 +1,8 @@
-//! Random calls of all kinds that files have, each with its answer: the same seed has to be answered the same in a transaction as without one, and to leave the same tree.
+//! Random calls of all kinds that files have, each with its answer: the same seed has to be answered the same in a
+//! transaction as without one, and to leave the same tree.
 //!
-//! `pando-tests --file-calls make SEED COUNT DIRECTORY KINDS` makes them and prints each with its answer; `… state DIRECTORY` prints what the tree is.
+//! `pando-tests --file-calls make SEED COUNT DIRECTORY KINDS` makes them and prints each with its answer; `… state
+//! DIRECTORY` prints what the tree is.
 
 use crate::dice::Dice;
 use crate::disorder::access_list;
@@ -35,7 +37,8 @@ const KINDS: u64 = 47;
 pub(crate) enum Kinds {
     /// All.
     All,
-    /// But those that a file system in memory has not (fallocate's lesser modes), and those that a guest may not do (devices).
+    /// But those that a file system in memory has not (fallocate's lesser modes), and those that a guest may not do
+    /// (devices).
     Everywhere,
 }
 
@@ -102,8 +105,8 @@ pub(crate) fn state(root: &Path) -> Vec<String> {
     tree_state::lines(root).into_iter().map(without_time).chain(about).collect()
 }
 
-/// Where a file has data, in blocks of 64 KiB: less than that file systems keep as they like. In the first block, where calls write and set aside, nothing but zeros may be
-/// data, a hole, or set aside.
+/// Where a file has data, in blocks of 64 KiB: less than that file systems keep as they like. In the first block, where
+/// calls write and set aside, nothing but zeros may be data, a hole, or set aside.
 fn data(path: &Path) -> String {
     const BLOCK: u64 = 64 << 10;
     let Ok(file) = File::open(path) else { return "closed".to_owned() };
@@ -280,7 +283,8 @@ impl Calls<'_> {
         }
     }
 
-    /// The name that a file is changed by is gone afterwards, and the others were not touched: only an overlay's index knows.
+    /// The name that a file is changed by is gone afterwards, and the others were not touched: only an overlay's index
+    /// knows.
     fn by_another_name(&mut self) -> io::Result<()> {
         let has_others = |path: &&PathBuf| path.metadata().is_ok_and(|found| found.nlink() > 1);
         let several = |tree: &Tree| tree.regular.iter().filter(has_others).cloned().collect();

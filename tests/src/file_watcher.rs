@@ -1,4 +1,5 @@
-//! A process that watches files by inotify(7) and says what happens there: this very program, called as `pando-tests file-watcher PATH…`.
+//! A process that watches files by inotify(7) and says what happens there: this very program, called as `pando-tests
+//! file-watcher PATH…`.
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use std::mem::MaybeUninit;

@@ -1,4 +1,5 @@
-//! docs/clones.md names for each kind of thing that processes have the test that tries it in a clone. The names are held against the list of tests.
+//! docs/clones.md names for each kind of thing that processes have the test that tries it in a clone. The names are
+//! held against the list of tests.
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,14 @@
-//! A history that can be checked: transactions and outsiders work on one directory, and leave a record from which it is seen whether what they did is what
-//! they could have done one after another.
+//! A history that can be checked: transactions and outsiders work on one directory, and leave a record from which it is
+//! seen whether what they did is what they could have done one after another.
 //!
 //! ```text
-//!   DIR/log      one line an operation: an outsider appends `o ME NUMBER`, a transaction rewrites the file with `t ID LINES NAMES` at its end
+//!   DIR/log      one line an operation: an outsider appends `o ME NUMBER`,
+//!                a transaction rewrites the file with `t ID LINES NAMES` at its end
 //!   DIR/names/   a file for each line of an outsider, made right before the line
 //! ```
 //!
-//! A transaction that stands in line N has read N lines, all that stand before it, and as many names as outsiders' lines stand there, but for those that
-//! were just about to come.
+//! A transaction that stands in line N has read N lines, all that stand before it, and as many names as outsiders'
+//! lines stand there, but for those that were just about to come.
 
 use crate::dice::Dice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,11 +87,13 @@ pub(crate) struct Verdict {
     pub(crate) lost: usize,
 }
 
-/// Reads the history in `log`: `committed` are the transactions that were said to be, `outsiders` how many lines each outsider has written.
+/// Reads the history in `log`: `committed` are the transactions that were said to be, `outsiders` how many lines each
+/// outsider has written.
 pub(crate) fn judge(log: &str, committed: &BTreeSet<u64>, outsiders: &BTreeMap<String, u64>) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut seen, mut from_outside, mut of_outsiders) = (BTreeSet::new(), 0, BTreeSet::new());
-    // Lines that must have been lost before, by the names that are there without them: those who come later are not misplaced for that.
+    // Lines that must have been lost before, by the names that are there without them: those who come later are not
+    // misplaced for that.
     let mut gone = 0;
     for (number, line) in log.lines().enumerate() {
         match line.split(' ').collect::<Vec<_>>()[..] {

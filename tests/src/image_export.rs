@@ -1,4 +1,5 @@
-//! Exports of images as somebody who means harm makes them: taken apart, changed, and put together with right checksums. See docs/image-format.md.
+//! Exports of images as somebody who means harm makes them: taken apart, changed, and put together with right
+//! checksums. See docs/image-format.md.
 
 use crate::dice::Dice;
 use crate::line::Line;
@@ -123,7 +124,8 @@ impl ImageExport {
         count
     }
 
-    /// Damages the tree in one to four places, behind a checksum that is right: other bits, other numbers, something left out or said twice.
+    /// Damages the tree in one to four places, behind a checksum that is right: other bits, other numbers, something
+    /// left out or said twice.
     pub(crate) fn damage_tree(&mut self, dice: &mut Dice) {
         let mut body = self.tree[HEAD..].to_vec();
         for _ in 0..=dice.throw(4) {
@@ -152,7 +154,8 @@ impl ImageExport {
         self.replace_in_tree(&text(old), &text(new))
     }
 
-    /// The filters of the first thread, as the tree has them: how many, and each with its length. All threads of a guest that adds none have the same.
+    /// The filters of the first thread, as the tree has them: how many, and each with its length. All threads of a
+    /// guest that adds none have the same.
     pub(crate) fn filters(&self) -> Vec<u8> {
         // The first thing that a filter does is to look at the architecture of the call.
         const START: [u8; 8] = [0x20, 0, 0, 0, 4, 0, 0, 0];

@@ -1,4 +1,5 @@
-//! Black-box tests: they drive the built command on state roots of their own, many at a time, and look at what it does from outside.
+//! Black-box tests: they drive the built command on state roots of their own, many at a time, and look at what it does
+//! from outside.
 //!
 //! ```text
 //!   area/*.rs     the tests, by what they are about: a list of Cases each
@@ -10,11 +11,14 @@
 //!   teardown               everything stopped; what is left over is a failure
 //! ```
 //!
-//! A new test is a function that takes a [`sandbox::Sandbox`], and a line in its file's list. A new file is a line in `area/mod.rs`.
+//! A new test is a function that takes a [`sandbox::Sandbox`], and a line in its file's list. A new file is a line in
+//! `area/mod.rs`.
 //!
-//! `PANDO_TEST_COMMAND` names the command to test (default: `pando` beside this program), `PANDO_TEST_PATIENCE` multiplies every time limit for slow
-//! machines. `--slow` runs the long tests alone, `--vm` those that say more on another kernel, `--rebooted` the second halves of cases whose first were among
-//! those, in an earlier boot (`PANDO_TEST_LASTING` names what both find), `--selection` the few that run on each kernel; every other option is libtest's.
+//! `PANDO_TEST_COMMAND` names the command to test (default: `pando` beside this program), `PANDO_TEST_PATIENCE`
+//! multiplies every time limit for slow machines. `--slow` runs the long tests alone, `--vm` those that say more on
+//! another kernel, `--rebooted` the second halves of cases whose first were among those, in an earlier boot
+//! (`PANDO_TEST_LASTING` names what both find), `--selection` the few that run on each kernel; every other option is
+//! libtest's.
 
 mod abstract_caller;
 mod area;
@@ -94,7 +98,8 @@ fn main() -> ExitCode {
     {
         return file_watcher::watch(rest);
     }
-    // What whoever runs the tests has open is no guest's, and a process that holds an end of somebody else's pipe cannot be frozen.
+    // What whoever runs the tests has open is no guest's, and a process that holds an end of somebody else's pipe
+    // cannot be frozen.
     if let Err(error) = pando_kernel::inheritance::close_range_on_exec(3) {
         eprintln!("pando-tests: keeping descriptors to ourselves failed: {error}");
     }

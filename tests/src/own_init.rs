@@ -22,7 +22,8 @@ pub(crate) fn scripted_with(sandbox: &Sandbox, name: &str, script: &str, options
     sandbox.pando(["create", name, "--from", &tree.to_string_lossy()].into_iter().chain(own)).args(options).ok();
 }
 
-/// Makes a guest that boots busybox's init, with a script that it runs first and one that it keeps running, and starts it.
+/// Makes a guest that boots busybox's init, with a script that it runs first and one that it keeps running, and starts
+/// it.
 #[track_caller]
 pub(crate) fn booted(sandbox: &Sandbox, name: &str, first: &str, service: &str) {
     let tree = tree(sandbox, name);

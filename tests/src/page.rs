@@ -1,7 +1,8 @@
 //! A page of the documentation whose commands are run as they stand there.
 //!
-//! What is run stands in blocks that are marked `console`: a line that begins with `$ ` is a command, and what follows up to the next is what it prints. `…`
-//! stands for what differs from machine to machine: in a line for any part of it, on a line of its own for any number of lines.
+//! What is run stands in blocks that are marked `console`: a line that begins with `$ ` is a command, and what follows
+//! up to the next is what it prints. `…` stands for what differs from machine to machine: in a line for any part of it,
+//! on a line of its own for any number of lines.
 
 /// A command of a page.
 #[derive(Debug, PartialEq, Eq)]

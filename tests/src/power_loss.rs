@@ -1,7 +1,9 @@
-//! Commits on a disk that loses power: `pando-tests --power-loss KIND SEED COMMITS CUTS PANDO DIRECTORY [BUG]`, in a mount namespace of its own.
+//! Commits on a disk that loses power: `pando-tests --power-loss KIND SEED COMMITS CUTS PANDO DIRECTORY [BUG]`, in a
+//! mount namespace of its own.
 //!
 //! ```text
-//!   disk, file system, tree ─▶ durable transaction ─▶ recording ─▶ cut (many) ─▶ mount, recover ─▶ before or after? nothing else
+//!   disk, file system, tree ─▶ durable transaction ─▶ recording ─▶ cut (many) ─▶ mount, recover
+//!   ─▶ before or after? nothing else
 //! ```
 
 use crate::dice::Dice;

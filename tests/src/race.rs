@@ -1,5 +1,6 @@
-//! The race between a check and a use (TxOS's paper, section 4.6; Borisov and others, "Fixing races for fun and profit"): a program with more rights than
-//! its user asks whether the user may write to a file, and then writes to it; meanwhile the user puts a link to another file in its place.
+//! The race between a check and a use (TxOS's paper, section 4.6; Borisov and others, "Fixing races for fun and
+//! profit"): a program with more rights than its user asks whether the user may write to a file, and then writes to it;
+//! meanwhile the user puts a link to another file in its place.
 
 use rustix::fs::{Access, CWD, Mode, OFlags, RenameFlags};
 use std::fs;
@@ -14,7 +15,8 @@ pub(crate) const WORD: &str = "--race";
 /// The user, who owns nothing else.
 const USER: u32 = 65_534;
 
-/// The maze on the way to the file, which takes long to walk and leads back to where it began: links, and steps in each.
+/// The maze on the way to the file, which takes long to walk and leads back to where it began: links, and steps in
+/// each.
 const LINKS: usize = 10;
 const STEPS: usize = 2000;
 
@@ -61,7 +63,8 @@ fn attack(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads more than its memory holds, file by file, and looks for names that nobody has: what others have looked up has to make room.
+/// Reads more than its memory holds, file by file, and looks for names that nobody has: what others have looked up has
+/// to make room.
 fn press(directory: &Path) -> io::Result<()> {
     const FILES: usize = 40;
     const SIZE: usize = 4 << 20;
@@ -85,7 +88,8 @@ fn press(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks and uses. What it writes to the user's file nobody needs; what it writes to the secret is a win of the attacker's.
+/// Checks and uses. What it writes to the user's file nobody needs; what it writes to the secret is a win of the
+/// attacker's.
 fn victim(directory: &Path, times: u32) -> io::Result<()> {
     let (user, root) = (rustix::fs::Uid::from_raw(USER), rustix::fs::Uid::ROOT);
     rustix::thread::set_thread_res_uid(Some(user), Some(root), Some(root))?;

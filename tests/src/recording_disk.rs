@@ -1,5 +1,6 @@
-//! A disk that remembers in which order it was written to, and when it was told to keep what it has: a file on a file system of a process of its own
-//! ([`disk_server`](crate::disk_server)), under a loop device. From what it remembers every disk can be made that a loss of power could have left.
+//! A disk that remembers in which order it was written to, and when it was told to keep what it has: a file on a file
+//! system of a process of its own ([`disk_server`](crate::disk_server)), under a loop device. From what it remembers
+//! every disk can be made that a loss of power could have left.
 //!
 //! Its content and what happened to it lie in memory that both processes have open.
 
@@ -68,8 +69,9 @@ impl RecordingDisk {
         Ok(Self { content, log })
     }
 
-    /// Makes a device of it, by way of a file system that is mounted at `at`, for its server alone: to a transaction it would be one more mount to make changes on. And the
-    /// server must not see what is mounted from the device: as the last who does it would have to wait for that disk, which it serves.
+    /// Makes a device of it, by way of a file system that is mounted at `at`, for its server alone: to a transaction it
+    /// would be one more mount to make changes on. And the server must not see what is mounted from the device: as the
+    /// last who does it would have to wait for that disk, which it serves.
     pub(crate) fn attach(&self, at: &Path) -> io::Result<Attached> {
         let mut command = Command::new("unshare");
         command
@@ -141,8 +143,8 @@ impl Recording {
         self.events.len()
     }
 
-    /// What the disk holds after a loss of power before event number `moment`: everything up to the last time that it was told to keep it, and of what
-    /// was written since, whatever the dice say.
+    /// What the disk holds after a loss of power before event number `moment`: everything up to the last time that it
+    /// was told to keep it, and of what was written since, whatever the dice say.
     pub(crate) fn cut(&self, moment: usize, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = self.start.clone();
         let events = &self.events[..moment];

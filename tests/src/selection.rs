@@ -1,4 +1,5 @@
-//! The few tests that between them use each part of Pando once. They run on each kernel that the README names (`--selection`), where all of them would take too long.
+//! The few tests that between them use each part of Pando once. They run on each kernel that the README names
+//! (`--selection`), where all of them would take too long.
 
 /// Their names.
 pub(crate) const SELECTION: &[&str] = &[

@@ -1,5 +1,6 @@
-//! Histories whose every answer is recorded: several transactions and outsiders do random things to a few names, and then it is looked for an order, one after another, that
-//! explains all that each of them was told and what there is in the end.
+//! Histories whose every answer is recorded: several transactions and outsiders do random things to a few names, and
+//! then it is looked for an order, one after another, that explains all that each of them was told and what there is in
+//! the end.
 //!
 //! ```text
 //!   part (another process): random steps ─▶ lines `VERB A B VALUE ANSWER`
@@ -8,10 +9,12 @@
 //!   Scene of the beginning ──▶ search: whose unit may come next? ──▶ Scene of the end
 //! ```
 //!
-//! One thing no transaction does, since it is known not to be noticed (docs/transactions.md): what it has made or put at a name it does not take away from there again.
+//! One thing no transaction does, since it is known not to be noticed (docs/transactions-guarantees.md): what it has
+//! made or put at a name it does not take away from there again.
 //!
-//! A transaction goes by what it has read: it counts on, in place or by a rename; it makes what was missing; it decides by what is listed; it renames along a chain. Contents and
-//! times are often the same, so that nothing but the order tells.
+//! A transaction goes by what it has read: it counts on, in place or by a rename; it makes what was missing; it decides
+//! by what is listed; it renames along a chain. Contents and times are often the same, so that nothing but the order
+//! tells.
 
 use crate::dice::Dice;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};

@@ -1,4 +1,5 @@
-//! A process that works with a store, to be stopped or killed while it does: this very program, called as `pando-tests store-worker WORK STORE …`.
+//! A process that works with a store, to be stopped or killed while it does: this very program, called as `pando-tests
+//! store-worker WORK STORE …`.
 
 use pando_store::{LayerId, Store, Taking};
 use std::collections::HashSet;

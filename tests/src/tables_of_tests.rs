@@ -1,5 +1,6 @@
-//! SECURITY.md names for each thing that somebody must not get the test that tries it, and docs/transactions.md for each guarantee the test that shows it. The names are held
-//! against the list of tests.
+//! SECURITY.md names for each thing that somebody must not get the test that tries it, and
+//! docs/transactions-guarantees.md for each guarantee the test that shows it. The names are held against the list of
+//! tests.
 
 #[cfg(test)]
 mod tests {
@@ -24,7 +25,7 @@ mod tests {
             rows: 20,
         },
         Table {
-            page: include_str!("../../docs/transactions.md"),
+            page: include_str!("../../docs/transactions-guarantees.md"),
             heading: "## What is guaranteed",
             columns: "| what is guaranteed",
             rows: 35,

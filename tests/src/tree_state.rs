@@ -1,5 +1,5 @@
-//! Everything that can be seen of a tree, as lines to compare: kinds, modes, owners, times, contents, extended attributes, devices, and which names are
-//! the same file.
+//! Everything that can be seen of a tree, as lines to compare: kinds, modes, owners, times, contents, extended
+//! attributes, devices, and which names are the same file.
 
 use rustix::fs::{AtFlags, CWD, FileType, IFlags, Stat, StatxAttributes, StatxFlags, ioctl_getflags, statat, statx};
 use std::collections::BTreeMap;

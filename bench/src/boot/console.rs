@@ -1,4 +1,5 @@
-//! A terminal for a native system's console: a machine has one, and Debian's init runs its scripts one after another without.
+//! A terminal for a native system's console: a machine has one, and Debian's init runs its scripts one after another
+//! without.
 
 use anyhow::Context;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};

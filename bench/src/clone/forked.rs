@@ -1,5 +1,5 @@
-//! What the processes of the guest that is cloned keep of memory when they are forked plainly, by a program that knows nothing of Pando: in as many control groups,
-//! namespaces and file systems of their own, less of which cannot be.
+//! What the processes of the guest that is cloned keep of memory when they are forked plainly, by a program that knows
+//! nothing of Pando: in as many control groups, namespaces and file systems of their own, less of which cannot be.
 
 use super::{SETTLE, Size, row};
 use crate::interrupt;

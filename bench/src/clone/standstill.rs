@@ -1,4 +1,5 @@
-//! How long a guest stands still that has files of its own: on xfs, which copies by reference, and on ext4, which cannot.
+//! How long a guest stands still that has files of its own: on xfs, which copies by reference, and on ext4, which
+//! cannot.
 
 use super::{PAUSE, Size, subject};
 use crate::busybox_root;

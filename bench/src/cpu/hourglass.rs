@@ -1,7 +1,7 @@
 //! A program that does nothing but note when it runs, after Regehr's Hourglass (USENIX 2002), which the papers used.
 //!
-//! Each thread reads the clock again and again. Two readings close together: it ran between them; far apart: it did not. It does no input and output,
-//! so whatever is missing went to somebody else.
+//! Each thread reads the clock again and again. Two readings close together: it ran between them; far apart: it did
+//! not. It does no input and output, so whatever is missing went to somebody else.
 
 use anyhow::{Context, bail};
 use rustix::time::{ClockId, clock_gettime};
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// The name under which the benchmark runs itself inside a guest.
 pub(crate) const NAME: &str = "hourglass";
 
-/// Two readings further apart than this, in nanoseconds: something else ran. An interrupt takes tens of microseconds, another's turn a good part of a
-/// millisecond.
+/// Two readings further apart than this, in nanoseconds: something else ran. An interrupt takes tens of microseconds,
+/// another's turn a good part of a millisecond.
 const GAP: u64 = 200_000;
 
 /// How finely the time that it ran is noted.

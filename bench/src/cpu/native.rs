@@ -1,6 +1,6 @@
-//! As many programs as the largest experiment has guests, natively: each in groups as deep as a guest's, all equal. What they do not have of what was
-//! delivered is the machine's: switches, interrupts, and what its host takes without telling. And one in a group with a bound: gaps longer than the bound
-//! makes them are the machine's too.
+//! As many programs as the largest experiment has guests, natively: each in groups as deep as a guest's, all equal.
+//! What they do not have of what was delivered is the machine's: switches, interrupts, and what its host takes without
+//! telling. And one in a group with a bound: gaps longer than the bound makes them are the machine's too.
 
 use super::hourglass::{self, Hourglass};
 use super::{SECOND, TICK, Taken, wait_until};

@@ -14,7 +14,8 @@ pub(crate) struct Part {
     pub(crate) from: Option<u64>,
     /// The part of what is delivered that it ought to get while all others want theirs, in percent.
     pub(crate) due: f64,
-    /// Whether it is due that part of the machine, and no more: a bound is time by the clock, however much of that others take.
+    /// Whether it is due that part of the machine, and no more: a bound is time by the clock, however much of that
+    /// others take.
     pub(crate) bounded: bool,
 }
 

@@ -1,4 +1,5 @@
-//! How much of a bounded group's time one processor takes at once: a setting of the whole machine, 5 ms as it comes. `pando doctor` asks for 1 ms.
+//! How much of a bounded group's time one processor takes at once: a setting of the whole machine, 5 ms as it comes.
+//! `pando doctor` asks for 1 ms.
 
 use anyhow::Context;
 

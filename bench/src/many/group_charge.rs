@@ -38,8 +38,9 @@ impl GroupCharge {
         Ok(Self { field: root.join(pando.field()), file })
     }
 
-    /// Kilobytes of the average guest, whatever of Pando's runs in its groups included, and of the average seed that waits for a guest, with the root made ahead for
-    /// it, if one does. A host with cgroups of version 2 alone has no seeds.
+    /// Kilobytes of the average guest, whatever of Pando's runs in its groups included, and of the average seed that
+    /// waits for a guest, with the root made ahead for it, if one does. A host with cgroups of version 2 alone has no
+    /// seeds.
     pub(crate) fn each(&self, pando: &OwnPando) -> anyhow::Result<(f64, Option<f64>)> {
         self.each_named(pando, "")
     }

@@ -15,7 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Kilobytes in use: all but what is free, and what the page cache and the reclaimable slabs would give back.
 ///
-/// What each processor has put aside of what is free is not in use either, though `MemFree` leaves it out: it may be a hundred megabytes, and comes and goes.
+/// What each processor has put aside of what is free is not in use either, though `MemFree` leaves it out: it may be a
+/// hundred megabytes, and comes and goes.
 ///
 /// What others do on the machine meanwhile is in it too, so it takes repeats, and many guests.
 pub(crate) fn used_kib() -> anyhow::Result<f64> {
@@ -31,8 +32,8 @@ fn put_aside(zones: &str) -> f64 {
     counts.sum::<f64>() * PAGE_KIB
 }
 
-/// Waits until what ended before is freed, which the kernel does in its own time: hundreds of network namespaces take it seconds. What it freed
-/// while guests are counted would be counted for them.
+/// Waits until what ended before is freed, which the kernel does in its own time: hundreds of network namespaces take
+/// it seconds. What it freed while guests are counted would be counted for them.
 pub(crate) fn settle() -> anyhow::Result<()> {
     let begun = Instant::now();
     let (mut before, mut steady) = (used_kib()?, 0);

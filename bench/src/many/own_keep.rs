@@ -1,12 +1,13 @@
-//! What Pando keeps for guests outside of their groups: memory of the daemon and of those that make guests for it, and files of its run-time state,
-//! which lie in memory too.
+//! What Pando keeps for guests outside of their groups: memory of the daemon and of those that make guests for it, and
+//! files of its run-time state, which lie in memory too.
 
 use crate::own_pando::OwnPando;
 use anyhow::Context;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The daemon, the spawner, and the nursery that seeds are forked from; the seeds themselves are charged to their groups.
+/// The daemon, the spawner, and the nursery that seeds are forked from; the seeds themselves are charged to their
+/// groups.
 const GENERATIONS: usize = 3;
 
 /// Kilobytes of both.

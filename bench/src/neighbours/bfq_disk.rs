@@ -1,4 +1,5 @@
-//! A block device of the benchmark's own, whose scheduler knows groups: a loop device over a file, with bfq and a file system on it.
+//! A block device of the benchmark's own, whose scheduler knows groups: a loop device over a file, with bfq and a file
+//! system on it.
 
 use anyhow::{Context, bail};
 use pando_kernel::tree_removal::TemporaryDirectory;
@@ -13,7 +14,8 @@ pub(super) struct BfqDisk {
 }
 
 impl BfqDisk {
-    /// One of so many gigabytes, which are there from the beginning: a file that still grows would be measured with its file system's work.
+    /// One of so many gigabytes, which are there from the beginning: a file that still grows would be measured with its
+    /// file system's work.
     pub(super) fn make(gigabytes: u64) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("pando-bench-").tempdir()?;
         let directory = TemporaryDirectory::of(directory.keep());

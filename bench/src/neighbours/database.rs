@@ -50,7 +50,8 @@ fn tree(root: &Path) -> anyhow::Result<()> {
 }
 
 impl<'a> Database<'a> {
-    /// Makes the guest, fills the database, and leaves it running. `durable`: whether every transaction waits for the disk.
+    /// Makes the guest, fills the database, and leaves it running. `durable`: whether every transaction waits for the
+    /// disk.
     pub(super) fn start(pando: &'a OwnPando, durable: bool) -> anyhow::Result<Self> {
         let programs = programs()?;
         let root = pando.directory().join("database-root");

@@ -1,4 +1,5 @@
-//! Who waits for the disk: a database whose transactions wait for it, beside a guest that streams; and guests of equal and unequal weights.
+//! Who waits for the disk: a database whose transactions wait for it, beside a guest that streams; and guests of equal
+//! and unequal weights.
 
 use super::bfq_disk::BfqDisk;
 use super::database::Database;
@@ -23,7 +24,8 @@ const THREE: (f64, f64) = (2.5, 3.5);
 /// Readers that wait for the disk in each guest, so that it always has a choice.
 const READERS: u32 = 4;
 
-/// What the scheduler is told, for the rows of weights: as it comes, without its favours for who has just begun, and with one request at a time.
+/// What the scheduler is told, for the rows of weights: as it comes, without its favours for who has just begun, and
+/// with one request at a time.
 const MANNERS: [(&str, &[(&str, &str)]); 3] = [
     ("bfq as it comes", &[("iosched/low_latency", "1"), ("iosched/strict_guarantees", "0")]),
     ("bfq, low_latency off", &[("iosched/low_latency", "0"), ("iosched/strict_guarantees", "0")]),
@@ -112,7 +114,8 @@ fn weights(client: &mut Client, root: &Path, manner: &str, time: Duration, repor
     Ok(())
 }
 
-/// Waits until both have written their files and begun to read, and a moment more: the scheduler is told who they are by what they do.
+/// Waits until both have written their files and begun to read, and a moment more: the scheduler is told who they are
+/// by what they do.
 fn both_read(client: &mut Client) -> anyhow::Result<()> {
     const ENOUGH: i64 = 32 << 20;
     for _ in 0..120 {

@@ -1,7 +1,9 @@
-//! A fork bomb that lasts: every process of it makes more of itself for ever, whether it may or not. One of a shell's ends at the first fork that fails.
+//! A fork bomb that lasts: every process of it makes more of itself for ever, whether it may or not. One of a shell's
+//! ends at the first fork that fails.
 //!
-//! What the kernel has set aside for forks that were refused counts as the guest's memory until it is given back, some time later: a bomb of two
-//! hundred processes was seen to fill 128 MB with it, and to be killed for that, all of it. So its first process makes it anew whenever it is gone.
+//! What the kernel has set aside for forks that were refused counts as the guest's memory until it is given back, some
+//! time later: a bomb of two hundred processes was seen to fill 128 MB with it, and to be killed for that, all of it.
+//! So its first process makes it anew whenever it is gone.
 
 use std::convert::Infallible;
 use std::process::{Child, Command, Stdio};

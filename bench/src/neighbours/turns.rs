@@ -1,5 +1,6 @@
-//! Turns: while the database works on, its neighbour stands still for some seconds and does its worst for some, again and again. What a database does by
-//! itself differs by a tenth from one start of its clients to the next, and drifts with the machine; neighbouring seconds of one run differ by less.
+//! Turns: while the database works on, its neighbour stands still for some seconds and does its worst for some, again
+//! and again. What a database does by itself differs by a tenth from one start of its clients to the next, and drifts
+//! with the machine; neighbouring seconds of one run differ by less.
 
 use super::database::Database;
 use super::{NEIGHBOUR, Neighbour};
@@ -95,7 +96,8 @@ pub(super) fn take(
     client.call(&Method::Remove { name: NEIGHBOUR.into(), force: true })?;
     let processors = std::thread::available_parallelism()?.get() as f64;
     let could = (turns * BUSY * 1000) as f64 * processors;
-    // What it is entitled to is a loss by right: a twentieth, of shares that are equal and of nine tenths that are reserved.
+    // What it is entitled to is a loss by right: a twentieth, of shares that are equal and of nine tenths that are
+    // reserved.
     let name = neighbour.name;
     report.add(&format!("{name}: what the neighbour had of the processors"), "%", used as f64 / could * 100.0);
     for (beside, around) in beside.iter().zip(alone.windows(2)) {

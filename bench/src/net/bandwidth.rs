@@ -1,5 +1,5 @@
-//! `./x bench bandwidth`: what guests get of a device's rate against what they are granted (section 2.2.5 of the EuroSys paper), on one address that all
-//! share and on a private network.
+//! `./x bench bandwidth`: what guests get of a device's rate against what they are granted (section 2.2.5 of the
+//! EuroSys paper), on one address that all share and on a private network.
 
 use super::flow::{FIRST_PORT, on_the_wire};
 use super::{OUTSIDE, Running, Wire, ready, within};

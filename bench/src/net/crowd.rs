@@ -1,4 +1,5 @@
-//! Many guests at once: what all of them carry together, and what datagrams cost the processors (section 3.2 of the EuroSys paper).
+//! Many guests at once: what all of them carry together, and what datagrams cost the processors (section 3.2 of the
+//! EuroSys paper).
 
 use super::load::{self, PORT};
 use super::{Running, SERVER, Wire, compare, native, pando_on, served, within};
@@ -90,7 +91,8 @@ fn judge(report: &mut Report, most: usize) {
     }
 }
 
-/// Makes the load from outside, and prints the figure: Mbit/s of all streams, or the part of a processor, in percent, that sender and receivers had.
+/// Makes the load from outside, and prints the figure: Mbit/s of all streams, or the part of a processor, in percent,
+/// that sender and receivers had.
 pub(crate) fn make(kind: &str, milliseconds: u64, ips: &[&str]) -> anyhow::Result<()> {
     let time = Duration::from_millis(milliseconds);
     load::stay_on(0)?;
@@ -107,8 +109,9 @@ fn streams(ips: &[&str], time: Duration) -> anyhow::Result<f64> {
     Ok(all.iter().sum())
 }
 
-/// An even stream, as one from another machine is. In bursts the receivers' processor would halt between them, and what is measured be how often it happens
-/// to have done so: waking one takes an interrupt, which costs a virtual machine more than everything else that a datagram takes.
+/// An even stream, as one from another machine is. In bursts the receivers' processor would halt between them, and what
+/// is measured be how often it happens to have done so: waking one takes an interrupt, which costs a virtual machine
+/// more than everything else that a datagram takes.
 fn datagrams(ips: &[&str], time: Duration) -> anyhow::Result<f64> {
     let sockets = ips.iter().map(|ip| {
         let socket = UdpSocket::bind(("0.0.0.0", 0))?;
@@ -122,7 +125,8 @@ fn datagrams(ips: &[&str], time: Duration) -> anyhow::Result<f64> {
         if due >= start + time {
             break;
         }
-        // Waiting is no part of what the datagrams take: sending is, in which the kernel also hands them over to the receiver.
+        // Waiting is no part of what the datagrams take: sending is, in which the kernel also hands them over to the
+        // receiver.
         let mut since = Instant::now();
         while since < due {
             std::hint::spin_loop();

@@ -16,8 +16,8 @@ const DATAGRAM: usize = 1000;
 /// Room for datagrams that nobody has read yet, in bytes.
 const ROOM: usize = 16 << 20;
 
-/// How many bytes a device sends for each byte that arrives: the headers of Ethernet and IP, and of TCP with its time stamps or of UDP, in packets of
-/// 1,500 or of what a datagram carries.
+/// How many bytes a device sends for each byte that arrives: the headers of Ethernet and IP, and of TCP with its time
+/// stamps or of UDP, in packets of 1,500 or of what a datagram carries.
 pub(super) fn on_the_wire(kind: &str) -> f64 {
     if kind == "tcp" { 1514.0 / 1448.0 } else { (DATAGRAM + 42) as f64 / DATAGRAM as f64 }
 }
@@ -41,8 +41,8 @@ pub(crate) fn send(kind: &str, ip: &str, port: u16) -> anyhow::Result<()> {
     }
 }
 
-/// Takes `count` flows of either kind, and prints once each has begun, after a second to settle, how many bits a second of each arrived in
-/// `milliseconds`.
+/// Takes `count` flows of either kind, and prints once each has begun, after a second to settle, how many bits a second
+/// of each arrived in `milliseconds`.
 pub(crate) fn sink(count: u16, milliseconds: u64) -> anyhow::Result<()> {
     let arrived: Vec<_> = (0..count).map(|_| Arc::new(AtomicU64::new(0))).collect();
     for (number, counter) in (0..count).zip(&arrived) {

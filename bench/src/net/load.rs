@@ -1,4 +1,5 @@
-//! The load: a server that takes what comes, and a client that makes it. Both are this program again, started where they are to be measured.
+//! The load: a server that takes what comes, and a client that makes it. Both are this program again, started where
+//! they are to be measured.
 
 use anyhow::{Context, bail};
 use std::io::{Read, Write};
@@ -54,13 +55,15 @@ impl Load {
         }
     }
 
-    /// How often it is looked at where others are once: the rate of a stream differs by half from one connection to the next.
+    /// How often it is looked at where others are once: the rate of a stream differs by half from one connection to the
+    /// next.
     pub(super) fn looks(self) -> usize {
         if matches!(self, Self::Stream | Self::StreamOnOne) { 3 } else { 1 }
     }
 
-    /// Where the client is. Where the scheduler puts two processes that wake each other is not what is measured, and differs more than any network: so
-    /// the server is on the last processor, and the client, as if it were another machine, on the first; or with it, to see what one processor carries.
+    /// Where the client is. Where the scheduler puts two processes that wake each other is not what is measured, and
+    /// differs more than any network: so the server is on the last processor, and the client, as if it were another
+    /// machine, on the first; or with it, to see what one processor carries.
     fn processor(self) -> usize {
         if self == Self::StreamOnOne { last_processor() } else { 0 }
     }
@@ -190,7 +193,8 @@ fn connections(ip: &str, time: Duration) -> anyhow::Result<f64> {
         // Answered, or a server that gets no turn would fill its queue, and a lost packet be all that is measured.
         stream.write_all(&[GREET])?;
         stream.read_exact(&mut [0])?;
-        // Reset instead of closed: ports that wait would soon be all there are, and looking for a free one take the time.
+        // Reset instead of closed: ports that wait would soon be all there are, and looking for a free one take the
+        // time.
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
         made += 1;
     }

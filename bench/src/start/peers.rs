@@ -78,7 +78,8 @@ impl Peers {
         let mut command = Command::new(program);
         command.arg("--root").arg(self.directory.join(program)).args(options).args(["run", "--bundle"]);
         command.arg(self.directory.join(bundle)).arg(format!("{}-{}", group_prefix(), self.count.get()));
-        // Not the null device: runc gives its standard descriptors to the container's root, and would change the owner of the machine's.
+        // Not the null device: runc gives its standard descriptors to the container's root, and would change the owner
+        // of the machine's.
         command.stdin(Stdio::piped());
         self.run(command)
     }

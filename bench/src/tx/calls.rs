@@ -1,4 +1,5 @@
-//! TxOS, table 4: system calls inside a transaction, against the same ones outside; and outside while a transaction is open.
+//! TxOS, table 4: system calls inside a transaction, against the same ones outside; and outside while a transaction is
+//! open.
 
 use super::image::Overlay;
 use super::{Bed, Kept, done};
@@ -73,8 +74,8 @@ pub(crate) fn make(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a call a number of times and prints nanoseconds a call: the median of a hundred batches without the first and last ten. What a call makes, such as
-/// a descriptor, is closed when its batch has been measured.
+/// Makes a call a number of times and prints nanoseconds a call: the median of a hundred batches without the first and
+/// last ten. What a call makes, such as a descriptor, is closed when its batch has been measured.
 fn each<T>(name: &str, times: usize, mut call: impl FnMut(usize) -> rustix::io::Result<T>) -> anyhow::Result<()> {
     let size = times / BATCHES;
     let mut measured = Vec::with_capacity(BATCHES);

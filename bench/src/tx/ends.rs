@@ -1,5 +1,6 @@
-//! TxOS, table 4, the last column: system calls with the begin and the end of their transaction. There a transaction is begun by a system call of the program's own; here it
-//! is a whole command, so that one call has to bear what milliseconds of work are for. Beside it stand as many calls in one transaction as the other columns are measured
+//! TxOS, table 4, the last column: system calls with the begin and the end of their transaction. There a transaction is
+//! begun by a system call of the program's own; here it is a whole command, so that one call has to bear what
+//! milliseconds of work are for. Beside it stand as many calls in one transaction as the other columns are measured
 //! with.
 
 use super::calls::{NATIVE, PAPER, TIMES, series};
@@ -87,7 +88,8 @@ pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> 
     judge(bed, report).context("a series has no samples")
 }
 
-/// By how much one call is slower that has a transaction to itself, and so many that have one together: without what the program itself takes to start.
+/// By how much one call is slower that has a transaction to itself, and so many that have one together: without what
+/// the program itself takes to start.
 fn ratios(bed: &Bed<'_>, report: &Report, call: &str) -> Option<(f64, f64)> {
     let median = |count, inside| report.median(&name(bed, call, count, inside));
     let nothing = median(0, false)?;

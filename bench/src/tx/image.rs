@@ -1,4 +1,5 @@
-//! File systems of the benchmark's own: images in sparse files, on loop devices, mounted where only this process and its children see them.
+//! File systems of the benchmark's own: images in sparse files, on loop devices, mounted where only this process and
+//! its children see them.
 
 use crate::settings::Settings;
 use anyhow::{Context, bail};

@@ -12,14 +12,16 @@ use std::process::Command;
 /// The paper's representative samples, of many small files and of one large one.
 const PROGRAMS: [&str; 2] = ["lfs-create", "lfs-write"];
 
-/// What TxOS takes more than Linux: of the memory that applications and the page cache are in, for these; of the kernel's own, for all.
+/// What TxOS takes more than Linux: of the memory that applications and the page cache are in, for these; of the
+/// kernel's own, for all.
 const PAPER: [[&str; 2]; 2] = [["less than 1.01×", "1.05×"], ["1.13×", "1.05×"]];
 
 /// What is charged, and in which file of a group of version 1 the highest is: everything, and the kernel's structures.
 const CHARGES: [(&str, &str); 2] =
     [("memory", "memory.max_usage_in_bytes"), ("memory of the kernel's", "memory.kmem.max_usage_in_bytes")];
 
-/// A memory group of version 1. Of version 2 it would not do: there a transaction's processes are in a group of their own.
+/// A memory group of version 1. Of version 2 it would not do: there a transaction's processes are in a group of their
+/// own.
 struct Group(PathBuf);
 
 impl Group {
@@ -42,7 +44,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What it was charged for is its parent's from then on. A process that nobody waited for may leave it a little later.
+        // What it was charged for is its parent's from then on. A process that nobody waited for may leave it a little
+        // later.
         for _ in 0..100 {
             match std::fs::remove_dir(&self.0) {
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {

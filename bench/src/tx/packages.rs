@@ -1,5 +1,5 @@
-//! TxOS, table 5: the programs that work on packages. A package is compiled, installed by `make install`, and installed by dpkg, in a Debian on each file
-//! system that is measured.
+//! TxOS, table 5: the programs that work on packages. A package is compiled, installed by `make install`, and installed
+//! by dpkg, in a Debian on each file system that is measured.
 
 use super::programs::{WAYS, Way, compare};
 use super::{Bed, done, settle};
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// What is needed to compile, and the packages that the measurements are made with: they are fetched when the Debian is installed.
+/// What is needed to compile, and the packages that the measurements are made with: they are fetched when the Debian is
+/// installed.
 const TOOLS: &str = "gcc,make,libc6-dev,libncurses-dev,dpkg-dev";
 const FETCHED: &str = "openssh-server";
 const SOURCE: &str = "nano";
@@ -35,7 +36,8 @@ const JOBS: [Job; 3] = [
     Job { name: "make install", most: 1.4, script: "exec make -s -C /tree install" },
 ];
 
-/// Makes a tree that has a package's files, and a Makefile that installs them as automake's do: a program each directory, for all of its files.
+/// Makes a tree that has a package's files, and a Makefile that installs them as automake's do: a program each
+/// directory, for all of its files.
 const TREE: &str = r#"mkdir /tree /tree/files
 cd /tree
 for deb in /fetched/*.deb; do dpkg-deb -x "$deb" files; done
@@ -62,7 +64,8 @@ fn fetch() -> String {
     )
 }
 
-/// A host's keys are there before the package is installed, which would make some: finding primes takes from a tenth of a second to a whole one, by chance.
+/// A host's keys are there before the package is installed, which would make some: finding primes takes from a tenth of
+/// a second to a whole one, by chance.
 const KEYS: &str = r#"mkdir /keys
 for deb in /var/cache/apt/archives/*.deb; do dpkg-deb -x "$deb" /keys; done
 export LD_LIBRARY_PATH=$(find /keys -type d -name '*-linux-gnu*' -printf '%p:')

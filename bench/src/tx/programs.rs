@@ -1,5 +1,5 @@
-//! TxOS, table 5: whole programs. Not durable against the file system as it comes; durable against ext4 with all data in its journal, as the paper has it,
-//! or xfs, where every file is synced.
+//! TxOS, table 5: whole programs. Not durable against the file system as it comes; durable against ext4 with all data
+//! in its journal, as the paper has it, or xfs, where every file is synced.
 
 use super::workload::{How, prepare};
 use super::{Bed, Kept, done, memory, settle, table5};
@@ -14,7 +14,8 @@ struct Program {
     most: Option<f64>,
     /// Whether it syncs each file where nothing is a transaction: what a program does that wants durability.
     syncs: bool,
-    /// Where what it works on is, if it leaves that as it found it: one preparation does for all its samples, and for others that find the same.
+    /// Where what it works on is, if it leaves that as it found it: one preparation does for all its samples, and for
+    /// others that find the same.
     finds: Option<&'static str>,
 }
 

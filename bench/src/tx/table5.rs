@@ -4,7 +4,8 @@ use super::programs::medians;
 use crate::report::Report;
 use std::fmt::Write;
 
-/// A row of the paper's: the program; seconds on ext2, as ACI transaction, on ext3 with all data in its journal, as ACID transaction; the two ratios as they are printed.
+/// A row of the paper's: the program; seconds on ext2, as ACI transaction, on ext3 with all data in its journal, as
+/// ACID transaction; the two ratios as they are printed.
 struct Row(&'static str, [f64; 4], (f64, f64));
 
 const PAPER: [Row; 15] = [

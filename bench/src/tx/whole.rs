@@ -38,7 +38,8 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let series = |way: &str| format!("{}: one file, {way}", bed.name);
     let directory = bed.fresh("one")?;
     let writer = |mut command: Command, number: usize, pause: Duration| -> anyhow::Result<f64> {
-        // Nobody pays for what others left unwritten, or for what is done behind their end: a view is taken apart, the next one made.
+        // Nobody pays for what others left unwritten, or for what is done behind their end: a view is taken apart, the
+        // next one made.
         settle(&directory)?;
         std::thread::sleep(pause);
         timed(command.arg(&bed.me).arg("tx-write").arg(directory.join(number.to_string())))
@@ -87,7 +88,8 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
         }
     }
     let volatile = over(report, "not durable");
-    // The paper's last column wraps each call in a transaction of its own. One of ours is for a whole command: from so many calls on it is cheaper.
+    // The paper's last column wraps each call in a transaction of its own. One of ours is for a whole command: from so
+    // many calls on it is cheaper.
     let call = report.median(&format!("{}: stat, outside", bed.name));
     if let (Some(call), Some(volatile)) = (call, volatile) {
         let calls = volatile * 1e6 / (call * (6.61 - 1.4));
@@ -99,7 +101,8 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ten thousand new files: aborted, and committed. The command's own time is taken off: what is held is how long the end takes.
+/// Ten thousand new files: aborted, and committed. The command's own time is taken off: what is held is how long the
+/// end takes.
 fn many_files(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let (abort, commit) =
         (format!("{}: abort of {MANY} files", bed.name), format!("{}: commit of {MANY} files", bed.name));

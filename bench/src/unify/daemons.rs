@@ -1,6 +1,8 @@
-//! Tables 1 to 3 of the papers: guests with log, cron, secure shell, web, mail and database each, started one after another, separate and unified.
+//! Tables 1 to 3 of the papers: guests with log, cron, secure shell, web, mail and database each, started one after
+//! another, separate and unified.
 //!
-//! Separate guests are as many as the disk holds. Of the unified ones it holds all: each root is made, becomes a guest, and goes.
+//! Separate guests are as many as the disk holds. Of the unified ones it holds all: each root is made, becomes a guest,
+//! and goes.
 
 use super::meminfo;
 use super::supply::Supply;
@@ -129,7 +131,8 @@ fn unified(
     Ok(samples)
 }
 
-/// Starts one guest after another, and looks at the machine's memory after each; what `after` does takes none of the guests' time.
+/// Starts one guest after another, and looks at the machine's memory after each; what `after` does takes none of the
+/// guests' time.
 fn line(
     settings: &Settings,
     guests: usize,

@@ -1,6 +1,8 @@
-//! Debian systems, each installed on its own, as the papers' were: what two of them have in common they have because it came out the same.
+//! Debian systems, each installed on its own, as the papers' were: what two of them have in common they have because it
+//! came out the same.
 //!
-//! The first is installed as `pando create --from debian:` does it, the others from the mirrors that it came from, of packages that are fetched once.
+//! The first is installed as `pando create --from debian:` does it, the others from the mirrors that it came from, of
+//! packages that are fetched once.
 
 use crate::interrupt;
 use anyhow::Context;
@@ -48,7 +50,8 @@ struct Supply<'a> {
 }
 
 impl Supply<'_> {
-    /// Installs one, and once more if a mirror did not answer: of thirty one fails now and then. `keep`: it leaves behind what it fetched.
+    /// Installs one, and once more if a mirror did not answer: of thirty one fails now and then. `keep`: it leaves
+    /// behind what it fetched.
     fn install(&self, at: &Path, keep: bool) -> anyhow::Result<()> {
         self.attempt(at, keep).or_else(|error| {
             eprintln!("{error:#}; once more");
@@ -98,7 +101,8 @@ fn mirrors(apt: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.metadata().is_ok_and(|found| found.len() > 0)).collect()
 }
 
-/// How many names there are in two trees, and how many of them are not the same in both: in kind, mode, owner, length, or time of modification.
+/// How many names there are in two trees, and how many of them are not the same in both: in kind, mode, owner, length,
+/// or time of modification.
 pub(super) fn compare(one: &Path, other: &Path) -> anyhow::Result<(usize, usize)> {
     let (one, other) = (names(one)?, names(other)?);
     let all = one.len() + other.keys().filter(|name| !one.contains_key(*name)).count();

@@ -1,7 +1,7 @@
 //! Figure 2 of the papers: all guests started at once, in less memory than separate ones would fill.
 //!
-//! One group holds all guests of a daemon. It gets as much memory as the unified guests need, and room for the processes of each; the separate ones
-//! then push each other's pages out while they start.
+//! One group holds all guests of a daemon. It gets as much memory as the unified guests need, and room for the
+//! processes of each; the separate ones then push each other's pages out while they start.
 
 use super::{MIB, crowd, footprint, roots::Roots};
 use crate::hush::Hush;
@@ -35,7 +35,8 @@ impl Drop for Bound {
     }
 }
 
-/// Starts the guests that exist and the separate ones once more, all at once; `cache` is what the unified ones have in memory. None may run.
+/// Starts the guests that exist and the separate ones once more, all at once; `cache` is what the unified ones have in
+/// memory. None may run.
 pub(super) fn measure(
     roots: &Roots,
     pando: &OwnPando,

@@ -18,8 +18,8 @@ pub(super) struct Roots {
 }
 
 impl Roots {
-    /// Makes `number` of them below a directory, each installed on its own; where some are given, copies of these in turn, and of one where it has to be
-    /// quick. Then they go their own ways.
+    /// Makes `number` of them below a directory, each installed on its own; where some are given, copies of these in
+    /// turn, and of one where it has to be quick. Then they go their own ways.
     pub(super) fn make(directory: &Path, settings: &Settings, number: usize) -> anyhow::Result<Self> {
         let trees: Vec<PathBuf> = (0..number).map(|number| directory.join(format!("tree-{number}"))).collect();
         let (first, others) = (&trees[0], &trees[1..]);

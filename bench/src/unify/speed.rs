@@ -1,4 +1,5 @@
-//! Reading and walking through a layer against the file system that it lies on, by one guest and in turn; and looking for what can be shared.
+//! Reading and walking through a layer against the file system that it lies on, by one guest and in turn; and looking
+//! for what can be shared.
 
 use super::footprint;
 use super::roots::Roots;
@@ -71,8 +72,9 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
     super::crowd::remove(pando, "reader")
 }
 
-/// Has big files read into memory from the disk again, in one order or the other. Files keep the places that they once got there, in pieces as big as they
-/// were written or read in, and reading two copies of one file differed by a seventh for as long as they lay where they lay, whichever was which.
+/// Has big files read into memory from the disk again, in one order or the other. Files keep the places that they once
+/// got there, in pieces as big as they were written or read in, and reading two copies of one file differed by a
+/// seventh for as long as they lay where they lay, whichever was which.
 fn place_anew(big: &[PathBuf; 2], round: usize) -> anyhow::Result<()> {
     footprint::evict(big)?;
     for number in [round / 2, round / 2 + 1] {

@@ -1,4 +1,5 @@
-//! More roots than a disk holds: a few are installed, each on its own, and the others are copies of them that go their own way, made when they are wanted.
+//! More roots than a disk holds: a few are installed, each on its own, and the others are copies of them that go their
+//! own way, made when they are wanted.
 
 use super::{installation, roots};
 use crate::debian_root;
@@ -51,7 +52,8 @@ impl Supply {
         self.made(number, roots::copy)
     }
 
-    /// The same for a guest whose files the store will have, and not the tree, which goes: its files are those of others, under names of its own.
+    /// The same for a guest whose files the store will have, and not the tree, which goes: its files are those of
+    /// others, under names of its own.
     pub(super) fn passing_tree(&self, number: usize) -> anyhow::Result<PathBuf> {
         self.made(number, roots::link)
     }

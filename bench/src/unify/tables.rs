@@ -23,7 +23,8 @@ pub(super) enum Kind {
     Unified,
 }
 
-/// The first and the last guests, as the papers print them, with the papers' last one; and the guest of the number `also`.
+/// The first and the last guests, as the papers print them, with the papers' last one; and the guest of the number
+/// `also`.
 pub(super) fn table(kind: Kind, samples: &[Sample], also: usize) -> String {
     const SHOWN: usize = 3;
     let (title, (seconds, row)) = match kind {
@@ -49,7 +50,8 @@ fn line(text: &mut String, name: &str, sample: &Sample) {
     text.push('\n');
 }
 
-/// Table 3: what separate guests take more than unified ones, here at the last guest that there is of both, and in the papers.
+/// Table 3: what separate guests take more than unified ones, here at the last guest that there is of both, and in the
+/// papers.
 pub(super) fn overhead(separate: &[Sample], unified: &[Sample]) -> String {
     let guests = separate.len().min(unified.len());
     let mut text = format!(

@@ -9,9 +9,10 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
-    /// The address.
+    /// The address itself, without its network's length.
     pub ip: IpAddr,
-    /// How many of its first bits name the network in which it talks to others directly. Default: as the host's device has it.
+    /// How many of its first bits name the network in which it talks to others directly. Default: as the host's device
+    /// has it.
     pub prefix: Option<u8>,
     /// The device it lies on, where the host does not have it already. Default: the one whose network it belongs to.
     pub device: Option<String>,

@@ -39,9 +39,9 @@ impl std::fmt::Display for GuestState {
 /// A guest in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestStatus {
-    /// Its name.
+    /// The guest's name, unique on this state root.
     pub name: String,
-    /// Where it stands.
+    /// Whether the guest runs, is frozen, or is at rest.
     pub state: GuestState,
     /// Host pid of its first process, when it runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -58,10 +58,11 @@ pub struct GuestStatus {
     /// How the last run ended: 0–255, 128 + signal for a death by signal. Absent: never ended, or nobody could tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
-    /// How many of its processes the kernel killed for want of memory in its last run, or in the one that it is in; absent: none.
+    /// How many of its processes the kernel killed for want of memory in its last run, or in the one that it is in;
+    /// absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub oom_kills: Option<u64>,
-    /// What it runs.
+    /// The command that the guest runs, and its arguments.
     pub command: Vec<String>,
     /// What is wrong with it, and what to do, in sentences.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -71,7 +72,7 @@ pub struct GuestStatus {
 /// A frozen guest in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageStatus {
-    /// Its name.
+    /// The image's name, unique on this state root.
     pub name: String,
     /// The guest that was frozen.
     pub guest: String,
@@ -103,7 +104,7 @@ pub struct ImageStatus {
 /// All that is known of a frozen image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageInspection {
-    /// The line of `images`.
+    /// What `pando images` prints of it in one line.
     pub status: ImageStatus,
     /// What the frozen guest's user said of it.
     pub spec: Spec,
@@ -120,7 +121,7 @@ pub struct ImageInspection {
 /// All that is known of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {
-    /// The line of `ls`.
+    /// What `pando ls` prints of it in one line.
     pub status: GuestStatus,
     /// What its user said of it.
     pub spec: Spec,
@@ -143,12 +144,13 @@ pub struct Inspection {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What a running guest is kept from, as the kernel tells of its first process, its mounts and its groups: not what was asked for.
+/// What a running guest is kept from, as the kernel tells of its first process, its mounts and its groups: not what was
+/// asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Security {
-    /// The guest.
+    /// The name of the guest that this is about.
     pub name: String,
-    /// Its profile.
+    /// The profile that the guest was given.
     pub profile: Profile,
     /// Whether executing a file never gives privilege.
     pub no_new_privileges: bool,
@@ -165,7 +167,7 @@ pub struct Security {
     pub host_namespaces: Vec<String>,
     /// What a Landlock domain keeps inside.
     pub landlock: Vec<String>,
-    /// Paths that are hidden.
+    /// Paths that are hidden from the guest, absolute inside it.
     pub masked: Vec<String>,
     /// Paths that nothing can be written to.
     pub read_only: Vec<String>,
@@ -194,7 +196,7 @@ pub struct ProcessEntry {
     pub state: String,
     /// CPU time so far, in milliseconds.
     pub cpu_ms: i64,
-    /// Resident memory in KiB.
+    /// Resident memory of the process, in KiB.
     pub rss_kib: i64,
     /// Its command line, or its name in brackets where it has none.
     pub command: String,
@@ -203,9 +205,9 @@ pub struct ProcessEntry {
 /// Something that happened to a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Milliseconds since the epoch.
+    /// When it happened, in milliseconds since the epoch.
     pub time_ms: i64,
-    /// The guest's name.
+    /// The name of the guest that it happened to.
     pub guest: String,
     /// `create`, `start`, `exit`, `stop`, `kill`, `remove`, `exec`, `set`, `adopt`, …
     pub what: String,

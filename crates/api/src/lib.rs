@@ -1,15 +1,16 @@
 //! The interface between Pando's daemon and its clients, types only.
 //!
-//! The daemon speaks [varlink](https://varlink.org): JSON messages over a Unix socket, with file descriptors travelling beside them. The interface
-//! is described once, in [`DESCRIPTION`] (`org.pando.Guests.varlink`), and any varlink client can use it; the types here are the same interface for
-//! Rust, and a test holds the two against each other.
+//! The daemon speaks [varlink](https://varlink.org): JSON messages over a Unix socket, with file descriptors travelling
+//! beside them. The interface is described once, in [`DESCRIPTION`] (`org.pando.Guests.varlink`), and any varlink
+//! client can use it; the types here are the same interface for Rust, and a test holds the two against each other.
 //!
 //! ```text
 //!   pando (cli) ──Method──▶ socket ──▶ daemon
 //!               ◀─Reply / Fault──
 //! ```
 //!
-//! [`Spec`] is what a user says of a guest. It travels on the socket, and is the same structure that lies on disk as `spec.toml`.
+//! [`Spec`] is what a user says of a guest. It travels on the socket, and is the same structure that lies on disk as
+//! `spec.toml`.
 
 mod address;
 mod fault;
@@ -34,7 +35,7 @@ pub use store::{
 
 pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
 
-/// The interface's varlink name.
+/// The name of Pando's varlink interface.
 pub const INTERFACE: &str = "org.pando.Guests";
 
 /// The interface's description, as the daemon serves it to `org.varlink.service.GetInterfaceDescription`.

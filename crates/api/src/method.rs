@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 /// A process to start in a guest, and how it is tied to the caller.
 ///
-/// The call carries file descriptors: without `terminal` three, the process's standard input, output and error; with it one, a socket on which
-/// the master of a terminal of the guest's own arrives. One that is part of a transaction and is supervised has another behind these: a socket on which
-/// arrives, from the process itself, the number of its descriptor that its system calls wait at for answers (`SECCOMP_RET_USER_NOTIF`): the caller takes it
+/// The call carries file descriptors: without `terminal` three, the process's standard input, output and error; with it
+/// one, a socket on which the master of a terminal of the guest's own arrives. One that is part of a transaction and is
+/// supervised has another behind these: a socket on which arrives, from the process itself, the number of its
+/// descriptor that its system calls wait at for answers (`SECCOMP_RET_USER_NOTIF`): the caller takes it
 /// (pidfd_getfd(2)), and sends a byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -29,9 +30,9 @@ pub struct Process {
     pub user: Option<String>,
     /// Whether it gets a terminal.
     pub terminal: bool,
-    /// Rows of that terminal.
+    /// How many rows that terminal has.
     pub rows: u16,
-    /// Columns of that terminal.
+    /// How many columns that terminal has.
     pub columns: u16,
     /// The transaction that it is part of, for `Exec`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,8 +171,8 @@ pub enum Method {
     ImportImage {
         /// Default: the name that it had.
         image: Option<String>,
-        /// What it may want of this machine beyond what every guest has: `volumes`, `network`, `userns`, `caps`, `seccomp`, `profile`, `freeze`, `limits`,
-        /// `resources` or `all`.
+        /// What it may want of this machine beyond what every guest has: `volumes`, `network`, `userns`, `caps`,
+        /// `seccomp`, `profile`, `freeze`, `limits`, `resources` or `all`.
         #[serde(default)]
         allow: Vec<String>,
         /// Whether it has to be signed by one of the signers in the second file that comes with the call.
@@ -188,10 +189,11 @@ pub enum Method {
     Unify { dry_run: bool },
 }
 
-/// A call as it comes off the wire: any method, parameters not looked at yet, so that a wrong one can be answered by name.
+/// A call as it comes off the wire: any method, parameters not looked at yet, so that a wrong one can be answered by
+/// name.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MethodCall {
-    /// The full name.
+    /// The method's full name, its interface included.
     pub method: String,
     /// Its parameters; varlink clients may leave them out where a method takes none.
     #[serde(default)]

@@ -20,11 +20,11 @@ pub enum Protocol {
 pub struct Publication {
     /// The host's address on which it leads there. Default: every one.
     pub ip: Option<IpAddr>,
-    /// The host's port.
+    /// The port of the host, 1 to 65535.
     pub host: u16,
-    /// The guest's.
+    /// The port of the guest, 1 to 65535.
     pub guest: u16,
-    /// What travels.
+    /// Which protocol is forwarded: connections or datagrams.
     pub protocol: Protocol,
 }
 

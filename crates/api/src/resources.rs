@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub struct HeldLimit {
     /// The key, as `set` takes it.
     pub key: String,
-    /// What was asked for.
+    /// The amount that was asked for, in the user's words.
     pub wish: String,
     /// The kernel's file that holds it, where the guest runs and a file does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -25,7 +25,7 @@ pub struct HeldLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// Milliseconds since the epoch.
+    /// When it was taken, in milliseconds since the epoch.
     pub time_ms: i64,
     /// Milliseconds of processor time since it was started.
     pub cpu_ms: i64,
@@ -33,11 +33,11 @@ pub struct Sample {
     pub cpu_percent: f64,
     /// Bytes of memory, page cache included.
     pub memory: i64,
-    /// Of that, page cache.
+    /// Bytes of that memory that are page cache.
     pub cache: i64,
-    /// Bytes in swap.
+    /// Bytes of memory that lie in swap.
     pub swap: i64,
-    /// Processes and threads.
+    /// The number of processes and threads.
     pub pids: i64,
     /// Bytes read from disks since it was started.
     pub read: i64,
@@ -55,13 +55,13 @@ pub struct Sample {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GuestUse {
-    /// Its name.
+    /// The guest's name, unique on this state root.
     pub name: String,
     /// Whether it has a process besides its init.
     pub active: bool,
     /// Whether it used 0.1 % of the machine's processor time or more in the last five minutes.
     pub live: bool,
-    /// What it uses.
+    /// The newest sample of what it uses.
     pub now: Sample,
     /// The reserved part of the machine, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,13 +69,13 @@ pub struct GuestUse {
     /// The most processor time, in processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<f64>,
-    /// Bytes.
+    /// The most memory that it may use, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<i64>,
-    /// Bytes.
+    /// The memory that is reserved for it, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_reserve: Option<i64>,
-    /// Processes.
+    /// The most processes and threads that it may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_limit: Option<i64>,
     /// Bits a second that are guaranteed in what leaves.
@@ -96,13 +96,13 @@ pub struct GuestUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineUse {
-    /// Processors online.
+    /// The number of processors that are online.
     pub processors: i64,
-    /// Bytes of memory.
+    /// The size of memory, in bytes.
     pub memory: i64,
     /// Bytes that could be had without swapping.
     pub memory_free: i64,
-    /// Bytes of swap.
+    /// The size of swap, in bytes.
     pub swap: i64,
     /// Bytes of it that are free.
     pub swap_free: i64,
@@ -120,7 +120,7 @@ pub struct WatchdogState {
     pub rules: BTreeMap<String, String>,
     /// What it did last about the present want: `calm`, `reclaimed` or `frozen`.
     pub stage: String,
-    /// To whom.
+    /// The guest that it did that to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest: Option<String>,
     /// Percent of ten seconds in which nobody got on for want of memory, where the kernel tells.
@@ -142,12 +142,12 @@ pub struct WatchdogState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WatchdogStep {
-    /// Milliseconds since the epoch.
+    /// When it was taken, in milliseconds since the epoch.
     pub time_ms: i64,
-    /// To whom.
+    /// The name of the guest that it was taken against.
     pub guest: String,
     /// `reclaim`, `freeze`, `thaw`, `restart` or `stop`.
     pub step: String,
-    /// Why.
+    /// Why it was taken, as a sentence.
     pub why: String,
 }

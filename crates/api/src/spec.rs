@@ -67,7 +67,8 @@ pub struct Spec {
     /// Paths of the host that `--from host` shows although they are left out by default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expose: Vec<String>,
-    /// The signal that asks the guest to stop. Default: `SIGTERM`; for a guest with its own init, what that init understands as "halt".
+    /// The signal that asks the guest to stop. Default: `SIGTERM`; for a guest with its own init, what that init
+    /// understands as "halt".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
     /// Seconds between that signal and SIGKILL. Default: 10.
@@ -82,19 +83,19 @@ pub struct Spec {
     /// How many files all its processes together may have open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_total: Option<Amount>,
-    /// Processor time.
+    /// Processor time: what is reserved, shared, and bounded.
     #[serde(skip_serializing_if = "CpuWish::is_empty")]
     pub cpu: CpuWish,
-    /// Memory.
+    /// Memory: what is reserved, and what it is bounded by.
     #[serde(skip_serializing_if = "MemoryWish::is_empty")]
     pub memory: MemoryWish,
-    /// Traffic with the disk.
+    /// Traffic with the disk: its weight and its bounds.
     #[serde(skip_serializing_if = "IoWish::is_empty")]
     pub io: IoWish,
-    /// Room on the disk.
+    /// Room on the disk: bytes and files.
     #[serde(skip_serializing_if = "DiskWish::is_empty")]
     pub disk: DiskWish,
-    /// Bandwidth.
+    /// Bandwidth: what is reserved, and what it is bounded by.
     #[serde(skip_serializing_if = "NetWish::is_empty")]
     pub net: NetWish,
 }

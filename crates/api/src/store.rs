@@ -9,20 +9,20 @@ pub struct StoreUsage {
     pub backend: String,
     /// Objects, the images of layers among them.
     pub objects: i64,
-    /// What they take.
+    /// Bytes of disk that these objects take.
     pub bytes: i64,
     /// What the files of all guests' layers would take if each guest had its own.
     pub apart: i64,
-    /// Layers.
+    /// The number of layers in the store.
     pub layers: i64,
-    /// What each guest takes.
+    /// What each guest takes of the disk.
     pub guests: Vec<GuestUsage>,
 }
 
 /// What a guest takes, in bytes of disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestUsage {
-    /// Its name.
+    /// The guest's name, unique on this state root.
     pub name: String,
     /// What would be free without it: its own files, and what of its layers no other guest has.
     pub own: i64,
@@ -33,9 +33,9 @@ pub struct GuestUsage {
 /// What reading everything again found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
-    /// Objects that were read.
+    /// The number of objects that were read.
     pub objects: i64,
-    /// Layers that were read.
+    /// The number of layers that were read.
     pub layers: i64,
     /// What is not as it has to be.
     pub damages: Vec<StoreDamage>,
@@ -58,20 +58,20 @@ pub struct StoreDamage {
 /// A file that is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DamagedFile {
-    /// Whose; empty for nobody's.
+    /// The guest whose file it is; empty if it is no guest's.
     pub guest: String,
     /// Where; empty for all of a layer.
     pub path: String,
 }
 
-/// What a collection removed.
+/// What a collection removed from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collection {
-    /// Layers.
+    /// The number of layers that were removed.
     pub layers: i64,
-    /// Objects.
+    /// The number of objects that were removed.
     pub objects: i64,
-    /// Bytes of them.
+    /// Bytes of disk that the removed objects took.
     pub bytes: i64,
 }
 
@@ -89,14 +89,16 @@ pub struct Unification {
 /// What a unification means for one guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestUnification {
-    /// Its name.
+    /// The guest's name, unique on this state root.
     pub name: String,
     /// Its own files whose content others have too.
     pub files: i64,
     /// Bytes of disk that sharing them saves.
     pub saves: i64,
-    /// Bytes of its files that share blocks of the disk since this run, while they are used on; only btrfs and xfs do that.
+    /// Bytes of its files that share blocks of the disk since this run, while they are used on; only btrfs and xfs do
+    /// that.
     pub live: i64,
-    /// `shared`, `at next start` (it runs), or `left`: it is not worth an image of its own, or the guest could not be read.
+    /// `shared`, `at next start` (it runs), or `left`: it is not worth an image of its own, or the guest could not be
+    /// read.
     pub outcome: String,
 }

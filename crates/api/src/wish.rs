@@ -1,6 +1,7 @@
 //! What a user wishes a guest to be granted, or kept from, in the user's own words: `25%`, `512M`, `1.5`.
 //!
-//! Words are kept as they were said, so that a spec reads as it was written; what they mean on a machine is found out where they are used.
+//! Words are kept as they were said, so that a spec reads as it was written; what they mean on a machine is found out
+//! where they are used.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -62,7 +63,7 @@ macro_rules! wishes {
         }
 
         impl $name {
-            /// Whether nothing is wished.
+            /// Whether the table asks for nothing.
             pub fn is_empty(&self) -> bool {
                 *self == Self::default()
             }

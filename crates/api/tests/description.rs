@@ -1,4 +1,5 @@
-//! The types and the description file are one interface: every method, error and record in the one stands in the other, field by field.
+//! The types and the description file are one interface: every method, error and record in the one stands in the other,
+//! field by field.
 
 use pando_api::{DESCRIPTION, FaultKind, Method, Process, Spec};
 use std::collections::BTreeMap;

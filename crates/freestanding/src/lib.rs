@@ -1,6 +1,8 @@
-//! Builds Pando's freestanding programs, those without std and without a C library, for the build scripts of the crates that embed them.
+//! Builds Pando's freestanding programs, those without std and without a C library, for the build scripts of the crates
+//! that embed them.
 //!
-//! Each has a workspace of its own, since it needs other flags and another way to panic than the rest: so a build script calls cargo for it.
+//! Each has a workspace of its own, since it needs other flags and another way to panic than the rest: so a build
+//! script calls cargo for it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +16,8 @@ pub enum Kind {
     Library,
 }
 
-/// Builds the crate `pando-NAME` in `../NAME`, seen from the crate whose build script this is, and says where the outcome is. It is built again when
-/// its sources change.
+/// Builds the crate `pando-NAME` in `../NAME`, seen from the crate whose build script this is, and says where the
+/// outcome is. It is built again when its sources change.
 ///
 /// # Panics
 ///

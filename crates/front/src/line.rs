@@ -24,7 +24,8 @@ pub enum Line<'a, W> {
         /// The clone's name.
         name: &'a W,
     },
-    /// `tx run [-q|--quiet] [--no-durable] -- COMMAND`, in which the daemon has no part but to give what it has made ahead
+    /// `tx run [-q|--quiet] [--no-durable] -- COMMAND`, in which the daemon has no part but to give what it has made
+    /// ahead
     Transaction {
         /// `-q`, `--quiet`
         quiet: bool,
@@ -38,11 +39,11 @@ pub enum Line<'a, W> {
 /// The options of a plain `run`, each of which is a word of its own with its value behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a, W> {
-    /// The guest's name.
+    /// The guest's name, if the line gives one.
     pub name: Option<&'a W>,
-    /// What its files are.
+    /// The source of its files, as `--from` has it.
     pub source: Option<&'a W>,
-    /// What network it has.
+    /// The kind of network, as `--net` has it.
     pub network: Option<&'a W>,
 }
 
@@ -51,7 +52,7 @@ pub struct Options<'a, W> {
 pub struct Rooted<'a, W> {
     /// `--root DIR`, a whole path; the environment's where it is not said.
     pub root: Option<&'a W>,
-    /// The line.
+    /// The line itself, without `--root`.
     pub line: Line<'a, W>,
 }
 

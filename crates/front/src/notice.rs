@@ -1,6 +1,6 @@
 //! What the daemon says of a process, or of what it has done, as far as a plain line needs to understand it.
 
-/// What a message says.
+/// What a message of the daemon's means to a plain line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The process runs.

@@ -35,7 +35,8 @@ pub fn passage(descriptor: BorrowedFd<'_>) -> Result<Passage, Errno> {
         FileType::Directory => Passage::Refuse("a directory"),
         // Sockets and pipes have no file system to ask; only plain files can be a namespace in disguise.
         FileType::RegularFile if lies_on(NSFS_MAGIC)? => Passage::Refuse("a namespace"),
-        // A guest opens its output by name (/dev/stdout). Of a file it either may not, or empties it with all that was printed before.
+        // A guest opens its output by name (/dev/stdout). Of a file it either may not, or empties it with all that was
+        // printed before.
         FileType::RegularFile if is_written => Passage::Carry,
         FileType::Fifo if is_written && !lies_on(PIPEFS_MAGIC)? => Passage::Carry,
         FileType::CharacterDevice if tcgetattr(descriptor).is_ok() => Passage::Carry,

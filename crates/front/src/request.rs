@@ -2,7 +2,7 @@
 
 use crate::line::Line;
 
-/// It does not fit.
+/// The error for a call that does not fit into its space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 

@@ -1,13 +1,14 @@
-//! Users of a guest, as its own /etc/passwd and /etc/group name them. Both files are the guest's to write, so both are read with bounds.
+//! Users of a guest, as its own /etc/passwd and /etc/group name them. Both files are the guest's to write, so both are
+//! read with bounds.
 
 /// Who a process runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// User id.
+    /// The user's id, as the guest numbers it.
     pub uid: u32,
-    /// Group id.
+    /// The id of the primary group, as the guest numbers it.
     pub gid: u32,
-    /// Further groups.
+    /// Ids of the supplementary groups, as the guest numbers them.
     pub groups: Vec<u32>,
     /// Home directory; `/` where none is known.
     pub home: String,
@@ -43,7 +44,8 @@ pub enum AccountError {
 /// The largest id in a user namespace of a guest's.
 const MOST_MAPPED: u32 = 65_535;
 
-/// The largest id without one: the number after it is taken for "none" by the kernel's calls, which then change nothing.
+/// The largest id without one: the number after it is taken for "none" by the kernel's calls, which then change
+/// nothing.
 const MOST: u32 = u32::MAX - 1;
 
 /// The most bytes read of either file.

@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 /// The name that the kernel knows the program by.
 pub const NAME: &str = "pando_devices";
 
-/// Holds whatever will live on a plot to the devices of a profile, for as long as its group exists: by a program in version 2 of control groups,
-/// by the devices controller where there is version 1 alone.
+/// Holds whatever will live on a plot to the devices of a profile, for as long as its group exists: by a program in
+/// version 2 of control groups, by the devices controller where there is version 1 alone.
 ///
 /// # Errors
 ///

@@ -24,12 +24,14 @@ const LINKS: [(&str, &str); 6] = [
 /// What all files of /dev, shared memory included, may take together.
 const SIZE: &str = "64m";
 
-/// The file that has another content in each guest, and in each clone another than in what was frozen: by it a program finds out that its memory is a copy.
+/// The file that has another content in each guest, and in each clone another than in what was frozen: by it a program
+/// finds out that its memory is a copy.
 pub const GENERATION: &str = "pando-generation";
 
 /// Makes it, owned by `owner` on the host.
 ///
-/// It is made outside the guest's user namespace, where alone device nodes come alive; the guest owns the directory but cannot make nodes in it.
+/// It is made outside the guest's user namespace, where alone device nodes come alive; the guest owns the directory but
+/// cannot make nodes in it.
 pub fn tree(owner: u32) -> Result<Tree, CallError> {
     let id = owner.to_string();
     let options = [("mode", "0755"), ("size", SIZE), ("nr_inodes", "4k"), ("uid", &id), ("gid", &id)];

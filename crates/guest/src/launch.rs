@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 pub struct Supplies<'a> {
     /// The volumes of the spec.
     pub volumes: &'a [Volume],
-    /// The guest's ids.
+    /// The ids that the guest has on the host.
     pub owner: Option<Owner<'a>>,
-    /// The root file system.
+    /// The guest's root file system, detached.
     pub root: Option<Tree>,
     /// The cgroup to be born in.
     pub cgroup: Option<PathBuf>,
@@ -35,9 +35,10 @@ pub struct Supplies<'a> {
     pub stage: Option<&'a Path>,
     /// The caller's standard descriptors, or the socket for a terminal's master.
     pub stdio: &'a [OwnedFd],
-    /// The guest's first process.
+    /// The pid of the guest's first process on the host.
     pub trunk: Option<i32>,
-    /// The process whose mounts are seen in place of the first process's, and whose objects of System V: one in a transaction's view.
+    /// The process whose mounts are seen in place of the first process's, and whose objects of System V: one in a
+    /// transaction's view.
     pub view_of: Option<i32>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
@@ -101,13 +102,14 @@ pub fn go_on(report: &OwnedFd, plan: &Plan, supplies: &mut Supplies<'_>) -> Resu
     sent.context(|| "sending the rest of a plan to a guest's first process".into())
 }
 
-/// Tells the process at the other end of `report` that its guest has been admitted: it was sent a plan that waits for that.
+/// Tells the process at the other end of `report` that its guest has been admitted: it was sent a plan that waits for
+/// that.
 pub fn admit(report: &OwnedFd) -> Result<(), CallError> {
     packet::send(report, &[ADMITTED], &[]).context(|| "telling a guest's first process that it is admitted".into())
 }
 
-/// Wakes the process at the other end of `report`, to which the rest of its plan will go in a moment, on another processor than this thread runs on. To wake one
-/// that sleeps takes an eighth of what a start takes.
+/// Wakes the process at the other end of `report`, to which the rest of its plan will go in a moment, on another
+/// processor than this thread runs on. To wake one that sleeps takes an eighth of what a start takes.
 pub fn rouse(report: &OwnedFd, process: i32) -> std::io::Result<()> {
     let process = Pid::from_raw(process);
     let allowed = sched_getaffinity(process)?;
@@ -120,7 +122,8 @@ pub fn rouse(report: &OwnedFd, process: i32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a process is roused with: it takes these processors back itself, which it may be on its way to where it is roused too early to know.
+/// What a process is roused with: it takes these processors back itself, which it may be on its way to where it is
+/// roused too early to know.
 fn roused(allowed: &CpuSet) -> Vec<u8> {
     let byte = |byte| (0..8).fold(0, |bits, bit| bits | u8::from(allowed.is_set(byte * 8 + bit)) << bit);
     std::iter::once(ROUSED).chain((0..CpuSet::MAX_CPU / 8).map(byte)).collect()

@@ -1,7 +1,8 @@
 //! A guest from its spec.
 //!
-//! Data flows one way: a [`Spec`](pando_api::Spec), what the user said, becomes a [`Plan`](plan::Plan), every step resolved and checked, plain data
-//! that needs no privilege; the plan and the file descriptors it wants go to a [seed](pando_seed), which takes the steps.
+//! Data flows one way: a [`Spec`](pando_api::Spec), what the user said, becomes a [`Plan`](plan::Plan), every step
+//! resolved and checked, plain data that needs no privilege; the plan and the file descriptors it wants go to a
+//! [seed](pando_seed), which takes the steps.
 //!
 //! ```text
 //!   Spec ──plan──▶ Plan (steps + wants) ──launch──▶ seed ──▶ trunk, the guest's first process

@@ -1,8 +1,9 @@
-//! What no guest may see of the host's own root when it runs on it: in the guest's own files, hidden directories are *opaque* and hidden files are
-//! *whiteouts* from the start (Documentation/filesystems/overlayfs.rst).
+//! What no guest may see of the host's own root when it runs on it: in the guest's own files, hidden directories are
+//! *opaque* and hidden files are *whiteouts* from the start (Documentation/filesystems/overlayfs.rst).
 //!
-//! It cannot be a layer of its own between the two: the kernel refuses a stack of several lower directories of which one contains another (ELOOP),
-//! and the host's root contains everything. So it is made in each guest's upper directory, ahead of its start.
+//! It cannot be a layer of its own between the two: the kernel refuses a stack of several lower directories of which
+//! one contains another (ELOOP), and the host's root contains everything. So it is made in each guest's upper
+//! directory, ahead of its start.
 
 use crate::source::{Hidden, Treatment, Veil, is_private, lacks};
 use pando_kernel::{CallError, Context};
@@ -30,8 +31,8 @@ pub fn make(into: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Result<()
     Ok(())
 }
 
-/// What was private a moment ago and still is. Where the kernel keeps a guest from such files it is for convenience that they are out of the way, and
-/// a walk through /etc and /var is too dear for each guest.
+/// What was private a moment ago and still is. Where the kernel keeps a guest from such files it is for convenience
+/// that they are out of the way, and a walk through /etc and /var is too dear for each guest.
 fn lately_private(veil: &Veil, expose: &[PathBuf], leave_out: &[PathBuf]) -> Vec<Hidden> {
     const MOMENT: Duration = Duration::from_secs(60);
     type Walk = (Instant, [Vec<PathBuf>; 2], Vec<Hidden>);
@@ -93,7 +94,8 @@ fn hide(into: &Path, hidden: &Hidden) -> io::Result<()> {
     }
 }
 
-/// Makes the directories above a place, as the host has them. `false` where one of them is hidden already, and the place with it.
+/// Makes the directories above a place, as the host has them. `false` where one of them is hidden already, and the
+/// place with it.
 fn parents(into: &Path, inside: &Path) -> io::Result<bool> {
     let mut here = into.to_owned();
     let mut host = PathBuf::from("/");

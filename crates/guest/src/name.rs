@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// A guest's name: it is a directory's, a host's and a cgroup's name as well, so it is strict about what it may hold. Names are ordered as people count:
-/// `web-2` comes before `web-10`.
+/// A guest's name: it is a directory's, a host's and a cgroup's name as well, so it is strict about what it may hold.
+/// Names are ordered as people count: `web-2` comes before `web-10`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GuestName(String);
 

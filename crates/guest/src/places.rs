@@ -15,22 +15,22 @@ impl Places {
         Self { root: root.into() }
     }
 
-    /// What everything lies under.
+    /// The directory that everything lies below: `/`, or a root of its own.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What survives a boot.
+    /// The directory of what survives a boot.
     pub fn state(&self) -> PathBuf {
         self.root.join("var/lib/pando")
     }
 
-    /// What does not.
+    /// The directory of what a boot removes: sockets, locks, records of what runs.
     pub fn run(&self) -> PathBuf {
         self.root.join("run/pando")
     }
 
-    /// Settings.
+    /// The file of settings, pando.toml.
     pub fn settings(&self) -> PathBuf {
         self.root.join("etc/pando/pando.toml")
     }
@@ -40,7 +40,7 @@ impl Places {
         self.root.join("etc/pando/allowed_signers")
     }
 
-    /// The daemon's socket.
+    /// The socket on which the daemon listens.
     pub fn socket(&self) -> PathBuf {
         self.run().join("pando.sock")
     }
@@ -65,17 +65,18 @@ impl Places {
         self.run().join("empty")
     }
 
-    /// A directory with nothing but empty ones, on which a guest's first process mounts what it needs before its root file system is known.
+    /// A directory with nothing but empty ones, on which a guest's first process mounts what it needs before its root
+    /// file system is known.
     pub fn stage(&self) -> PathBuf {
         self.run().join("stage")
     }
 
-    /// The guests that last.
+    /// The directory of the guests that last.
     pub fn guests(&self) -> PathBuf {
         self.state().join("guests")
     }
 
-    /// One of them.
+    /// The directory of one guest that lasts.
     pub fn guest(&self, name: &GuestName) -> PathBuf {
         self.guests().join(name.as_ref())
     }
@@ -90,7 +91,7 @@ impl Places {
         self.state().join("store")
     }
 
-    /// Frozen guests.
+    /// The directory of the images of frozen guests.
     pub fn images(&self) -> PathBuf {
         self.state().join("images")
     }

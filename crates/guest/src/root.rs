@@ -1,7 +1,8 @@
 //! A guest's root file system: read-only trees, and the guest's own files over them.
 //!
-//! Writing to a shared file copies it up; reading it shares one copy in the page cache between all guests. Files lie on disk as the guest's own ids
-//! (0 is its root): whatever range of ids it runs under is mapped at the mount, so nothing is ever chowned.
+//! Writing to a shared file copies it up; reading it shares one copy in the page cache between all guests. Files lie on
+//! disk as the guest's own ids (0 is its root): whatever range of ids it runs under is mapped at the mount, so nothing
+//! is ever chowned.
 
 use crate::{own_disk, spare};
 use pando_kernel::fs_owner::FsOwner;
@@ -18,10 +19,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So that a transaction's view can stand on a guest's overlay later (it needs file handles), and renamed directories stay cheap.
+/// So that a transaction's view can stand on a guest's overlay later (it needs file handles), and renamed directories
+/// stay cheap.
 const LASTING: [(&str, &str); 4] = [("index", "on"), ("nfs_export", "on"), ("metacopy", "off"), ("redirect_dir", "on")];
 
-/// Over a tree that others may change, such as the host's own root, none of these is sound: they remember things about the lower tree.
+/// Over a tree that others may change, such as the host's own root, none of these is sound: they remember things about
+/// the lower tree.
 const PASSING: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("redirect_dir", "off")];
 
 /// A read-only tree that a guest stands on.
@@ -55,7 +58,7 @@ pub struct Root {
 /// A user of the guest's ids: its namespace, and the first host id of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
-    /// The user namespace.
+    /// The user namespace that maps the guest's ids.
     pub namespace: BorrowedFd<'a>,
     /// Where its ids begin on the host.
     pub first_id: u32,
@@ -79,14 +82,16 @@ pub fn prepare(files: &Path) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Makes what /dev, /proc and /sys will be mounted on in the guest's own files, where none of the layers has it, and for a guest that sees the host's
-/// resolver configuration the place of that: the first process would, and each takes a copied-up directory. Only for layers that are trees.
+/// Makes what /dev, /proc and /sys will be mounted on in the guest's own files, where none of the layers has it, and
+/// for a guest that sees the host's resolver configuration the place of that: the first process would, and each takes a
+/// copied-up directory. Only for layers that are trees.
 pub fn add_mount_points(root: &Root, resolver: bool) -> Result<(), CallError> {
     let upper = root.files.join("upper");
     for name in crate::plan::STAGE.iter().filter(|name| is_missing(root, name)) {
         make_directory(&upper.join(name))?;
     }
-    // Where a layer has a directory of that name, what lies over it has to bear its owner, mode and attributes: that is the kernel's to do.
+    // Where a layer has a directory of that name, what lies over it has to bear its owner, mode and attributes: that is
+    // the kernel's to do.
     if resolver && is_missing(root, "etc") {
         make_directory(&upper.join("etc"))?;
         let place = upper.join("etc/resolv.conf");
@@ -118,7 +123,8 @@ fn make_directory(path: &Path) -> Result<(), CallError> {
 pub struct Mounted {
     /// It, as a detached tree.
     pub tree: Tree,
-    /// The trees that it was put together from. It does not need them any more, but closing each waits for a grace period: where nobody waits, please.
+    /// The trees that it was put together from. It does not need them any more, but closing each waits for a grace
+    /// period: where nobody waits, please.
     pub parts: Vec<Tree>,
 }
 
@@ -162,8 +168,8 @@ impl LayerStore {
 }
 
 impl Root {
-    /// Puts it together. Where the guest's own files were written over a layer that was mounted the other way, as on another kernel, it is mounted that
-    /// way again.
+    /// Puts it together. Where the guest's own files were written over a layer that was mounted the other way, as on
+    /// another kernel, it is mounted that way again.
     pub fn mount(&self, owner: Option<Owner<'_>>, store: &LayerStore) -> Result<Mounted, StoreError> {
         let usual = |mounts: &LayerMounts| mounts.backend();
         match self.mount_as(owner, store, usual) {
@@ -256,8 +262,8 @@ fn is_stale(error: &StoreError) -> bool {
 /// How often a path is looked up again; the next time nearly always succeeds.
 const MAX_TRIES: u32 = 64;
 
-/// Reads a file of a guest, whose tree or root directory is `root`, as text: no link leads out, nothing but a regular file is opened, and no more
-/// than `most` bytes are read. `None` where there is no such file.
+/// Reads a file of a guest, whose tree or root directory is `root`, as text: no link leads out, nothing but a regular
+/// file is opened, and no more than `most` bytes are read. `None` where there is no such file.
 pub fn read_inside(root: BorrowedFd<'_>, path: &str, most: u64) -> std::io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Some(file) = open_inside(root, path, flags)? else { return Ok(None) };
@@ -269,7 +275,8 @@ pub fn read_inside(root: BorrowedFd<'_>, path: &str, most: u64) -> std::io::Resu
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// The paths of the programs in a directory of a guest, by name: executable files that are not hidden. None where there is no such directory.
+/// The paths of the programs in a directory of a guest, by name: executable files that are not hidden. None where there
+/// is no such directory.
 pub fn programs_inside(root: BorrowedFd<'_>, directory: &str) -> std::io::Result<Vec<String>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Some(opened) = open_inside(root, directory, flags)? else { return Ok(Vec::new()) };

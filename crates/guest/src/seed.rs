@@ -32,7 +32,7 @@ impl SeedLink {
         packet::connect(path).map(Self)
     }
 
-    /// Takes over a connection.
+    /// Takes over a connection to a seed that another process has made.
     pub fn from_connected(socket: OwnedFd) -> Self {
         Self(socket)
     }

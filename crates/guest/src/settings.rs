@@ -1,7 +1,8 @@
 //! `/etc/pando/pando.toml`: what can stand in it, and how every reader reads its part.
 //!
-//! Each reader has a table, and takes it from here. A key that is not known, or whose value makes no sense, is a problem that is said with the nearest key
-//! that is known; it does not take the keys beside it along, so that `policy = "off"` holds whatever else stands there.
+//! Each reader has a table, and takes it from here. A key that is not known, or whose value makes no sense, is a
+//! problem that is said with the nearest key that is known; it does not take the keys beside it along, so that
+//! `policy = "off"` holds whatever else stands there.
 //!
 //! ```text
 //!   text ─▶ Settings ─▶ table::<Rules>("watchdog") ─▶ (Rules, problems of that table)
@@ -92,7 +93,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A file of settings.
+/// A file of settings, pando.toml, as it was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     path: PathBuf,
@@ -167,7 +168,7 @@ impl Settings {
         (good.try_into().unwrap_or_default(), problems)
     }
 
-    /// Tables that nobody reads.
+    /// Tables of the file that no part of Pando reads, a problem each.
     pub fn unknown_tables(&self) -> Vec<Problem> {
         let unknown = self.tables.keys().filter(|name| TABLES.iter().all(|(table, _)| table != name));
         unknown

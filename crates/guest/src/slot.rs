@@ -1,8 +1,9 @@
 //! Slots: the numbers that a machine's running guests are told apart by.
 //!
-//! A slot is a range of 65,536 ids, a cgroup and a seed's socket. It is held by the lock of a file in a directory that is root's alone, so that it comes
-//! free with the last process that has the file open, whatever happens, and nobody who is not root can hold one. The directory is the machine's, not a
-//! state root's: daemons with different roots never share a range.
+//! A slot is a range of 65,536 ids, a cgroup and a seed's socket. It is held by the lock of a file in a directory that
+//! is root's alone, so that it comes free with the last process that has the file open, whatever happens, and nobody
+//! who is not root can hold one. The directory is the machine's, not a state root's: daemons with different roots never
+//! share a range.
 
 use crate::sub_ids::GivenIds;
 use pando_kernel::lock;
@@ -17,7 +18,8 @@ use std::path::Path;
 const ABOVE: &str = "/run";
 const DIRECTORY: &str = "pando-slots";
 
-/// The range that systemd sets aside for container managers (UIDs, Gids and Containers, systemd.io): 524,288 to 1,879,048,191.
+/// The range that systemd sets aside for container managers (UIDs, Gids and Containers, systemd.io): 524,288 to
+/// 1,879,048,191.
 const FIRST_ID: u32 = 0x0008_0000;
 
 /// How many ranges of 65,536 it holds.
@@ -26,9 +28,9 @@ pub const SLOTS: u32 = (0x6fff_ffff - FIRST_ID) / pando_kernel::id_map::IDS;
 /// A slot that is held.
 #[derive(Debug)]
 pub struct Slot {
-    /// Its number.
+    /// The slot's number, from which its ids follow.
     pub number: u32,
-    /// What holds it.
+    /// The lock that is held as long as the slot is.
     pub lock: OwnedFd,
 }
 
@@ -40,8 +42,8 @@ pub fn first_id(number: u32) -> u32 {
 /// How many slots in a row may be passed over because a socket has the name that earlier releases held them by.
 const PASSED_OVER: u32 = 64;
 
-/// Takes the first free slot from `hint` on, around to it again; `None` where all are held. One whose ids the machine has given to a user is passed over: that user
-/// could signal the guest's processes.
+/// Takes the first free slot from `hint` on, around to it again; `None` where all are held. One whose ids the machine
+/// has given to a user is passed over: that user could signal the guest's processes.
 pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
     let directory = directory()?;
     let given = GivenIds::of_this_machine();
@@ -77,8 +79,8 @@ pub fn is_held(number: u32) -> bool {
     }
 }
 
-/// Whether a slot that no guest of this release has had since the machine was switched on may be held as earlier ones did, by a socket's name. Anybody
-/// may have taken that.
+/// Whether a slot that no guest of this release has had since the machine was switched on may be held as earlier ones
+/// did, by a socket's name. Anybody may have taken that.
 fn is_held_by_name(directory: &OwnedFd, number: u32) -> bool {
     let is_new = rustix::fs::statat(directory, name(number), AtFlags::empty()).is_err();
     is_new && !matches!(lock::claim(&format!("pando/slot/{number}")), Ok(Some(_)))

@@ -1,7 +1,7 @@
 //! What is put by of the room of a guest's own files.
 //!
-//! A guest may fill its room to the last file. An overlay needs a few files and blocks to be mounted again, so some are put by while the guest runs,
-//! where it cannot reach them, and given back before.
+//! A guest may fill its room to the last file. An overlay needs a few files and blocks to be mounted again, so some are
+//! put by while the guest runs, where it cannot reach them, and given back before.
 
 use pando_kernel::mount::Tree;
 use std::os::fd::{AsFd, AsRawFd};

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// What kind of seed.
+/// What a seed is made with: its namespaces and scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SeedKind {
     /// In a user namespace of its own.
@@ -32,9 +32,9 @@ pub struct SeedKind {
 /// A seed, as the spawner tells of it. A user namespace's descriptor comes along, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeSeed {
-    /// Its slot.
+    /// The number of the seed's slot.
     pub slot: u32,
-    /// Its pid.
+    /// The seed's pid on the host.
     pub pid: i32,
 }
 
@@ -44,7 +44,8 @@ pub const MAX_MESSAGE: usize = 4096;
 /// The answer to a [`SeedKind`]: a seed, or why there is none.
 pub type Answer = Result<MadeSeed, String>;
 
-/// The soft limit on open files that guests begin with, as systemd recommends: programs that use select(2) break above it.
+/// The soft limit on open files that guests begin with, as systemd recommends: programs that use select(2) break above
+/// it.
 const GUEST_FILES: u64 = 1024;
 
 /// Serves requests on `socket` until it closes.
@@ -114,7 +115,8 @@ struct Unused {
 }
 
 impl Unused {
-    /// Keeps one more. Seeds that found a client have closed theirs; looking for those at every doubling costs each only a few looks.
+    /// Keeps one more. Seeds that found a client have closed theirs; looking for those at every doubling costs each
+    /// only a few looks.
     fn keep(&mut self, handshake: OwnedFd) {
         const FEW: usize = 16;
         self.handshakes.push(handshake);
@@ -198,7 +200,8 @@ impl Spawner<'_> {
         }
     }
 
-    /// What was made of a seed that came to nothing goes again; whatever cannot is found and removed when the slot is next used.
+    /// What was made of a seed that came to nothing goes again; whatever cannot is found and removed when the slot is
+    /// next used.
     fn clear(&self, slot: &Slot, plot: &Plot) {
         let _ = plot.remove();
         let _ = std::fs::remove_file(self.places.seed(slot.number));

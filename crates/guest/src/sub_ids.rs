@@ -1,6 +1,7 @@
 //! Which ranges of ids the machine has given to users for namespaces of their own (subuid(5), subgid(5)).
 //!
-//! A user maps such a range with newuidmap(1), and is then the owner of whatever runs with these ids: a guest that had some of them could be signalled by him.
+//! A user maps such a range with newuidmap(1), and is then the owner of whatever runs with these ids: a guest that had
+//! some of them could be signalled by him.
 
 use std::fs::File;
 use std::io::Read;

@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// The volume's tree, owned inside as it is outside if the guest has a user namespace: root's files are the guest's root's. What is mounted below is part of it. Where
-/// the owners of one of those file systems cannot be mapped, such as of /proc, all of them are nobody's, and what others than the owner may do everybody inside may.
+/// The volume's tree, owned inside as it is outside if the guest has a user namespace: root's files are the guest's
+/// root's. What is mounted below is part of it. Where the owners of one of those file systems cannot be mapped, such as
+/// of /proc, all of them are nobody's, and what others than the owner may do everybody inside may.
 pub fn tree(volume: &Volume, user_namespace: Option<BorrowedFd<'_>>) -> Result<Tree, CallError> {
     let source =
         std::fs::canonicalize(&volume.source).context(|| format!("looking at the volume {}", volume.source))?;

@@ -8,15 +8,16 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Attaches a tree at the path `at` below the directory `root`, which lies in the mount namespace `namespace`. No link leads out of `root`. A thread of its
-/// own does it: this one stays where it is.
+/// Attaches a tree at the path `at` below the directory `root`, which lies in the mount namespace `namespace`. No link
+/// leads out of `root`. A thread of its own does it: this one stays where it is.
 ///
 /// # Errors
 ///
 /// ENOENT where there is no such path.
 pub fn attach_in(tree: &Tree, namespace: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr) -> Result<(), CallError> {
     let act = || -> io::Result<()> {
-        // SAFETY: numbers only. From here on this thread alone has this root and this working directory, as setns(2) demands.
+        // SAFETY: numbers only. From here on this thread alone has this root and this working directory, as setns(2)
+        // demands.
         if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -1,4 +1,5 @@
-//! A program started as a child that is born in a control group: moving it there afterwards costs milliseconds, and a process could escape before.
+//! A program started as a child that is born in a control group: moving it there afterwards costs milliseconds, and a
+//! process could escape before.
 
 use crate::{CallError, Context};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -23,8 +24,8 @@ const ALIGNED: usize = 16;
 /// The kernel's search path where there is no PATH, as the C library has it.
 const PATHS: &str = "/usr/local/bin:/bin:/usr/bin";
 
-/// A program to be started. It inherits everything of the calling *thread* that fork(2) hands on: mount namespace, root, working directory,
-/// descriptors that are not marked close-on-exec.
+/// A program to be started. It inherits everything of the calling *thread* that fork(2) hands on: mount namespace,
+/// root, working directory, descriptors that are not marked close-on-exec.
 #[derive(Debug)]
 pub struct Program<'a> {
     /// Its arguments, the first of which names it: a path, or a name that is looked for in PATH.
@@ -35,16 +36,17 @@ pub struct Program<'a> {
     pub death_signal: Option<i32>,
     /// Standard input, output and error, where they are not the caller's.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
-    /// A name that the child looks up in directories, once it is in its group and before it is the program: whatever the kernel keeps of that is charged to the group.
+    /// A name that the child looks up in directories, once it is in its group and before it is the program: whatever
+    /// the kernel keeps of that is charged to the group.
     pub looks_up: Option<(&'a [BorrowedFd<'a>], &'a CStr)>,
 }
 
 /// A child that was started.
 #[derive(Debug)]
 pub struct Started {
-    /// Its pid, not reaped.
+    /// The child's pid, which is not reaped.
     pub pid: i32,
-    /// The process itself.
+    /// A pidfd of the child.
     pub process: OwnedFd,
 }
 
@@ -67,7 +69,8 @@ impl Program<'_> {
     ///
     /// # Errors
     ///
-    /// What execve(2) says: ENOENT where there is no such program, EACCES, ENOEXEC. EBUSY where the group has groups with controllers below it.
+    /// What execve(2) says: ENOENT where there is no such program, EACCES, ENOEXEC. EBUSY where the group has groups
+    /// with controllers below it.
     pub fn start(&self) -> Result<Started, CallError> {
         let shown = self.arguments.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         self.start_unnamed().context(|| format!("starting '{shown}'"))
@@ -147,8 +150,9 @@ fn clone(prepared: &Prepared, group: Option<BorrowedFd<'_>>) -> io::Result<Start
     let bottom = stack.spare_capacity_mut().as_mut_ptr() as usize;
     arguments.stack = bottom.next_multiple_of(ALIGNED) as u64;
     arguments.stack_size = (STACK - ALIGNED) as u64;
-    // SAFETY: this thread does not go on before the child has left its memory, and nobody else knows of the stack; what the child does is system calls, which take no
-    // lock that others may hold, and it never returns. The handlers that it has are none, so that no signal has anything else run in this memory.
+    // SAFETY: this thread does not go on before the child has left its memory, and nobody else knows of the stack; what
+    // the child does is system calls, which take no lock that others may hold, and it never returns. The handlers that
+    // it has are none, so that no signal has anything else run in this memory.
     let pid = unsafe { begin(&arguments, prepared) };
     if pid < 0 {
         return Err(io::Error::from_raw_os_error(-pid as i32));
@@ -158,8 +162,9 @@ fn clone(prepared: &Prepared, group: Option<BorrowedFd<'_>>) -> io::Result<Start
     Ok(Started { pid: pid as i32, process })
 }
 
-/// Begins the child's life, in this process's memory and on a stack of its own (clone(2), CLONE_VM | CLONE_VFORK): to copy the memory, and to throw the copy away,
-/// takes longer than all that the child does with it. What the kernel says.
+/// Begins the child's life, in this process's memory and on a stack of its own (clone(2), CLONE_VM | CLONE_VFORK): to
+/// copy the memory, and to throw the copy away, takes longer than all that the child does with it. What the kernel
+/// says.
 ///
 /// # Safety
 ///
@@ -171,7 +176,8 @@ unsafe fn begin(arguments: &libc::clone_args, prepared: &Prepared) -> i64 {
         unsafe { become_program(prepared) }
     }
     let result: i64;
-    // SAFETY: the kernel reads the arguments, and gives the child the registers that this thread has, but for the stack, whose end is aligned as at any call.
+    // SAFETY: the kernel reads the arguments, and gives the child the registers that this thread has, but for the
+    // stack, whose end is aligned as at any call.
     unsafe {
         std::arch::asm!(
             "syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
@@ -207,9 +213,11 @@ unsafe fn begin(arguments: &libc::clone_args, prepared: &Prepared) -> i64 {
 ///
 /// # Safety
 ///
-/// Only in a child whose parent waits for it, or whose memory is a copy; the pointers of `prepared` must be what [`Program::prepare`] made.
+/// Only in a child whose parent waits for it, or whose memory is a copy; the pointers of `prepared` must be what
+/// [`Program::prepare`] made.
 unsafe fn become_program(prepared: &Prepared) -> ! {
-    // SAFETY: all of it is system calls on numbers and on memory that `prepared` owns; the action is as large as the kernel's.
+    // SAFETY: all of it is system calls on numbers and on memory that `prepared` owns; the action is as large as the
+    // kernel's.
     unsafe {
         if let Some(signal) = prepared.death_signal {
             libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, signal, 0, 0, 0);
@@ -218,7 +226,8 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
                 libc::_exit(127);
             }
         }
-        // Rust's runtime ignores SIGPIPE for itself; what else is ignored was ignored by whoever started this program. Handler, flags, restorer, mask:
+        // Rust's runtime ignores SIGPIPE for itself; what else is ignored was ignored by whoever started this program.
+        // Handler, flags, restorer, mask:
         let default = [0_u64; 4];
         libc::syscall(
             libc::SYS_rt_sigaction,

@@ -1,5 +1,5 @@
-//! Threads that are made to do something else for a while, and given back as they were, also when who borrowed them is no more: see
-//! [`outliving`](crate::outliving).
+//! Threads that are made to do something else for a while, and given back as they were, also when who borrowed them is
+//! no more: see [`outliving`](crate::outliving).
 
 use crate::foreign_memory;
 use crate::owed::{Owed, PutBack};
@@ -7,8 +7,8 @@ use crate::trace::{Registers, Thread};
 use std::io;
 use std::marker::PhantomData;
 
-/// A stopped thread whose registers and a piece of whose memory may be changed. While there is one the thread must stand still, but within something
-/// [undivided](crate::outliving::Undivided). Dropped, it is as it was before.
+/// A stopped thread whose registers and a piece of whose memory may be changed. While there is one the thread must
+/// stand still, but within something [undivided](crate::outliving::Undivided). Dropped, it is as it was before.
 #[derive(Debug)]
 pub struct Borrowed<'a> {
     _owed: Owed,
@@ -26,8 +26,8 @@ struct Before {
 }
 
 impl<'a> Borrowed<'a> {
-    /// Borrows one with registers and blocked signals as they are, and `length` bytes of its memory at `room`. No handler of it runs until it is given
-    /// back.
+    /// Borrows one with registers and blocked signals as they are, and `length` bytes of its memory at `room`. No
+    /// handler of it runs until it is given back.
     pub fn new(thread: &'a Thread, registers: Registers, mask: u64, room: u64, length: usize) -> io::Result<Self> {
         let mut content = vec![0; length];
         if length > 0 {

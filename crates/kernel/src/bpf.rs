@@ -1,7 +1,8 @@
-//! The few commands of bpf(2) that loaders leave out: attaching for as long as the place exists, and names in a BPF file system.
+//! The few commands of bpf(2) that loaders leave out: attaching for as long as the place exists, and names in a BPF
+//! file system.
 //!
-//! A program that is attached to a cgroup *without* a link goes with the cgroup, whatever becomes of whoever attached it: nothing has to be kept
-//! or remembered for it. A link stays for as long as a descriptor or a name of it does.
+//! A program that is attached to a cgroup *without* a link goes with the cgroup, whatever becomes of whoever attached
+//! it: nothing has to be kept or remembered for it. A link stays for as long as a descriptor or a name of it does.
 
 use crate::bpf_command::{self as command, Load, NAME};
 use std::ffi::CString;
@@ -51,11 +52,13 @@ pub enum Hook {
     TcxEgress = 47,
 }
 
-/// Attaches a program to a cgroup of version 2 until the group is removed (BPF_PROG_ATTACH, Linux 4.10; the hooks of sockets 4.17 to 5.8).
+/// Attaches a program to a cgroup of version 2 until the group is removed (BPF_PROG_ATTACH, Linux 4.10; the hooks of
+/// sockets 4.17 to 5.8).
 ///
 /// # Errors
 ///
-/// EPERM without CAP_BPF and CAP_NET_ADMIN, or where a group above forbids it; EINVAL where the kernel lacks the hook; E2BIG from 64 programs on.
+/// EPERM without CAP_BPF and CAP_NET_ADMIN, or where a group above forbids it; EINVAL where the kernel lacks the hook;
+/// E2BIG from 64 programs on.
 pub fn attach_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<()> {
     let mut attributes = [descriptor(cgroup), descriptor(program), hook as u32, BPF_F_ALLOW_MULTI, 0];
     // SAFETY: there is no address in them.
@@ -71,7 +74,8 @@ pub fn link_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hoo
     link(descriptor(program), descriptor(cgroup), hook)
 }
 
-/// Attaches a program to a network device, given by its index in this thread's network namespace (tcx, Linux 6.6). The link ends with the device.
+/// Attaches a program to a network device, given by its index in this thread's network namespace (tcx, Linux 6.6). The
+/// link ends with the device.
 ///
 /// # Errors
 ///
@@ -94,7 +98,8 @@ fn link(program: u32, target: u32, hook: Hook) -> io::Result<OwnedFd> {
     unsafe { command::make(BPF_LINK_CREATE, &mut [program, target, hook as u32, 0]) }
 }
 
-/// Gives a program, map or link a name in a BPF file system, which holds it until the name is removed (Linux 4.4; links 5.7).
+/// Gives a program, map or link a name in a BPF file system, which holds it until the name is removed (Linux 4.4; links
+/// 5.7).
 ///
 /// # Errors
 ///
@@ -124,7 +129,8 @@ pub fn load_device_program(instructions: &[u64], name: &str) -> io::Result<Owned
     unsafe { Load { kind: CGROUP_DEVICE, ..Load::default() }.program(instructions, name) }
 }
 
-/// The names of the programs that are asked at a hook of a cgroup, those of the groups above included (BPF_PROG_QUERY, Linux 4.15).
+/// The names of the programs that are asked at a hook of a cgroup, those of the groups above included (BPF_PROG_QUERY,
+/// Linux 4.15).
 pub fn names_in_force(cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<Vec<String>> {
     /// What BPF_PROG_QUERY reads and writes of `union bpf_attr`.
     #[repr(C)]
@@ -171,7 +177,8 @@ fn name_of(id: u32) -> io::Result<String> {
     let mut info = [0_u64; (AT + NAME) / 8];
     let mut ask =
         Ask { object: descriptor(fd.as_fd()), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
-    // SAFETY: the kernel writes at most `length` bytes to the array; the zeros in it say that there is no room for lists.
+    // SAFETY: the kernel writes at most `length` bytes to the array; the zeros in it say that there is no room for
+    // lists.
     unsafe { command::call(BPF_OBJ_GET_INFO_BY_FD, &mut ask) }?;
     let bytes: Vec<u8> =
         info[AT / 8..].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();

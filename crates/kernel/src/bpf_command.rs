@@ -47,7 +47,8 @@ impl Load {
         self.instruction_count = u32::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         (self.instructions, self.license) = (instructions.as_ptr() as u64, c"GPL".as_ptr() as u64);
         self.name.iter_mut().zip(name.bytes().take(NAME - 1)).for_each(|(place, byte)| *place = byte);
-        // SAFETY: the kernel reads the instructions and the license, which live until the call returns, and what the caller vouches for.
+        // SAFETY: the kernel reads the instructions and the license, which live until the call returns, and what the
+        // caller vouches for.
         unsafe { make(BPF_PROG_LOAD, &mut self) }
     }
 }
@@ -56,8 +57,8 @@ impl Load {
 ///
 /// # Safety
 ///
-/// The attributes are laid out as the command wants them, without padding; each address in them is good to read or write for as long as the command
-/// says, until the call returns.
+/// The attributes are laid out as the command wants them, without padding; each address in them is good to read or
+/// write for as long as the command says, until the call returns.
 pub(crate) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<i32> {
     // SAFETY: the size of the attributes is passed along; their addresses are good, as the caller promises.
     let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };

@@ -1,7 +1,7 @@
 //! BPF iterators over processes' open files and threads, from instructions that fit the running kernel already.
 //!
-//! A loader such as libbpf reads the kernel's whole description of its types to fit a program, which takes longer than many a transaction. Where the
-//! outcome was kept, loading it again is one call of bpf(2).
+//! A loader such as libbpf reads the kernel's whole description of its types to fit a program, which takes longer than
+//! many a transaction. Where the outcome was kept, loading it again is one call of bpf(2).
 
 use crate::bpf_command::{self as command, Load};
 use std::fs::File;
@@ -15,7 +15,8 @@ const BPF_ITER_CREATE: libc::c_int = 33;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_ITER: u32 = 28;
 
-/// A program of one function, which is run for each file or thread, or of two, of which the second is called by the first in a loop (bpf_loop, since Linux 5.17).
+/// A program of one function, which is run for each file or thread, or of two, of which the second is called by the
+/// first in a loop (bpf_loop, since Linux 5.17).
 #[derive(Clone, Copy, Debug)]
 pub struct Instructions<'a> {
     /// All of them, as numbers of 64 bits; references to maps hold the maps' descriptors.
@@ -82,7 +83,8 @@ pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
     unsafe { load.program(program.all, "pando_iterator") }
 }
 
-/// Ties a program to a process: to its open files, or to its threads, whichever it iterates over (by process since Linux 6.1).
+/// Ties a program to a process: to its open files, or to its threads, whichever it iterates over (by process since
+/// Linux 6.1).
 ///
 /// # Errors
 ///
@@ -95,7 +97,8 @@ pub fn over_process(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd
     unsafe { command::make(BPF_LINK_CREATE, &mut attributes) }
 }
 
-/// Ties a program to all processes, those in other pid namespaces too: to their open files, where threads that share theirs count once, or to all threads.
+/// Ties a program to all processes, those in other pid namespaces too: to their open files, where threads that share
+/// theirs count once, or to all threads.
 pub fn over_all(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attributes = Link::of(program);
     // SAFETY: there is no address in the attributes, and it makes a descriptor.

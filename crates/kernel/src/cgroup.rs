@@ -1,12 +1,13 @@
 //! Control groups, version 1 and 2, decided hierarchy by hierarchy.
 //!
-//! A host may have the one unified hierarchy of version 2, the many of version 1, or both (a *hybrid* host: version 2 without controllers, for its
-//! `cgroup.kill`, `cgroup.freeze` and programs, and version 1 for the controllers). A [`Plot`] is the same place in all of them: one group a
-//! hierarchy, made together and removed together.
+//! A host may have the one unified hierarchy of version 2, the many of version 1, or both (a *hybrid* host: version 2
+//! without controllers, for its `cgroup.kill`, `cgroup.freeze` and programs, and version 1 for the controllers). A
+//! [`Plot`] is the same place in all of them: one group a hierarchy, made together and removed together.
 //!
 //! ```text
 //!   version 2:  …/pando/SLOT        limits; its cgroup.procs is delegated, so that a seed may put children below
-//!               …/pando/SLOT/seed   the seed, where the limits of some controller are handed down; else it is in the group above
+//!               …/pando/SLOT/seed   the seed, where the limits of some controller are handed down;
+//!                                   else it is in the group above
 //!               …/pando/SLOT/guest  the guest: the root of what it sees
 //!   version 1:  …/pando/SLOT        both
 //! ```
@@ -20,7 +21,8 @@ use std::path::{Path, PathBuf};
 /// Controllers of version 1 whose hierarchies a guest is put into.
 const WANTED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", DEVICES];
 
-/// Those that runtimes of languages read: memory for the size of a heap, processors for the number of threads. Java reads none if one of these is missing.
+/// Those that runtimes of languages read: memory for the size of a heap, processors for the number of threads. Java
+/// reads none if one of these is missing.
 const READ: [&str; 5] = ["memory", "cpu", "cpuacct", "cpuset", "pids"];
 
 /// All controllers that a hierarchy of version 1 may have.
@@ -44,8 +46,8 @@ const CONTROLLERS: [&str; 14] = [
 /// Version 2 does by a program what this one does, and wherever it is mounted.
 const DEVICES: &str = "devices";
 
-/// Controllers of version 2 that are handed down to guests. Each takes memory in every group, whether anybody uses it or not: that of huge pages more than a group has
-/// without.
+/// Controllers of version 2 that are handed down to guests. Each takes memory in every group, whether anybody uses it
+/// or not: that of huge pages more than a group has without.
 const HANDED_DOWN: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
 /// Files of version 2 that a guest's own init needs to write to manage its part of the tree.
@@ -54,8 +56,9 @@ const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_
 /// The name of a seed's group.
 const SEED: &str = "seed";
 
-/// Bounds on the groups below a guest's, which it makes itself (cgroup.max.*, since Linux 4.14): each takes memory of the kernel's that is charged to nobody, and what
-/// walks the tree of groups walks all of them. A distribution's init makes a hundred, a handful deep.
+/// Bounds on the groups below a guest's, which it makes itself (cgroup.max.*, since Linux 4.14): each takes memory of
+/// the kernel's that is charged to nobody, and what walks the tree of groups walks all of them. A distribution's init
+/// makes a hundred, a handful deep.
 const BOUNDS: [(&str, usize); 2] = [("cgroup.max.descendants", 1000), ("cgroup.max.depth", 32)];
 
 /// How deep a guest's own groups are followed when they are removed: further than they can be.
@@ -71,7 +74,7 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Those that are mounted.
+    /// Finds the hierarchies that are mounted in this mount namespace.
     pub fn detect() -> Result<Self, CallError> {
         Ok(Self::among(&mounts()?))
     }
@@ -101,8 +104,8 @@ impl Hierarchies {
         found
     }
 
-    /// Those of version 1 that programs read to learn what they may use, each by its controller and by the options that mount its hierarchy once more: all controllers of
-    /// it, or the kernel takes it for another hierarchy (EBUSY).
+    /// Those of version 1 that programs read to learn what they may use, each by its controller and by the options that
+    /// mount its hierarchy once more: all controllers of it, or the kernel takes it for another hierarchy (EBUSY).
     pub fn readable(mounts: &[MountEntry]) -> Vec<(&'static str, String)> {
         let mut found: Vec<(&str, String)> = Vec::new();
         for mount in mounts.iter().filter(|mount| mount.kind == "cgroup" && mount.root == Path::new("/")) {
@@ -143,7 +146,7 @@ impl Hierarchies {
 pub struct Seat {
     /// Whether its files are those of version 2.
     pub unified: bool,
-    /// The group.
+    /// The path of the control group.
     pub group: PathBuf,
 }
 
@@ -172,8 +175,9 @@ impl Field {
         }
     }
 
-    /// Where a controller acts on the whole field. `controller` is its name in version 2 (`io` is `blkio` in version 1), or `cpuacct`. `None` where
-    /// neither version has it here, or where version 2 has it and the root of the hierarchy does not hand it down.
+    /// Where a controller acts on the whole field. `controller` is its name in version 2 (`io` is `blkio` in version
+    /// 1), or `cpuacct`. `None` where neither version has it here, or where version 2 has it and the root of the
+    /// hierarchy does not hand it down.
     pub fn seat(&self, controller: &str) -> Option<Seat> {
         let old = if controller == "io" { "blkio" } else { controller };
         let has = |(_, names): &&(PathBuf, Vec<String>)| names.iter().any(|name| name == old);
@@ -216,7 +220,8 @@ impl Field {
 pub struct Entrances {
     /// The group of version 2 for a seed to be born in (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7).
     pub unified: Option<OwnedFd>,
-    /// The `tasks` files of version 1, open for writing: a thread that writes "0" moves itself, alone, and waits for nobody.
+    /// The `tasks` files of version 1, open for writing: a thread that writes "0" moves itself, alone, and waits for
+    /// nobody.
     pub tasks: Vec<OwnedFd>,
 }
 
@@ -244,8 +249,9 @@ impl Plot {
         Ok(())
     }
 
-    /// What a seed needs to get into all of them without a process ever being moved by another: for that the kernel stops every fork and exit
-    /// of the machine and waits for a grace period, ten milliseconds after a moment of idleness.
+    /// What a seed needs to get into all of them without a process ever being moved by another: for that the kernel
+    /// stops every fork and exit of the machine and waits for a grace period, ten milliseconds after a moment of
+    /// idleness.
     pub fn entrances(&self) -> Result<Entrances, CallError> {
         let open = |path: PathBuf, options: &std::fs::OpenOptions| {
             options.open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()))
@@ -281,7 +287,7 @@ impl Plot {
         self.unified.as_ref().map(|group| group.join("guest"))
     }
 
-    /// Every group, for people.
+    /// The paths of all groups of the plot, for messages.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.unified.iter().chain(&self.legacy).cloned().collect()
     }
@@ -326,7 +332,8 @@ fn make(group: &Path) -> Result<(), CallError> {
     }
 }
 
-/// Bounds the groups below one of version 2. Its own files stay out of reach of those in the groups below, whoever they are.
+/// Bounds the groups below one of version 2. Its own files stay out of reach of those in the groups below, whoever they
+/// are.
 fn bound(group: &Path) -> Result<(), CallError> {
     for (file, most) in BOUNDS {
         let path = group.join(file);
@@ -336,8 +343,8 @@ fn bound(group: &Path) -> Result<(), CallError> {
     Ok(())
 }
 
-/// In version 1 a group without processors and memory nodes takes no process (ENOSPC), and what is made below begins without them unless its parent
-/// says otherwise.
+/// In version 1 a group without processors and memory nodes takes no process (ENOSPC), and what is made below begins
+/// without them unless its parent says otherwise.
 fn bequeath_processors(group: &Path) {
     let Some(above) = group.parent() else { return };
     if !group.join("cpuset.cpus").exists() {
@@ -354,8 +361,8 @@ fn bequeath_processors(group: &Path) {
     let _ = std::fs::write(group.join("cgroup.clone_children"), "1");
 }
 
-/// Offers the controllers that a group of ours has to the groups below it. One that refuses is missing there, which its user will be told. Whether there are any:
-/// then the group takes no processes itself.
+/// Offers the controllers that a group of ours has to the groups below it. One that refuses is missing there, which its
+/// user will be told. Whether there are any: then the group takes no processes itself.
 fn hand_down(group: &Path) -> bool {
     let offered = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
     let wanted = || offered.split_ascii_whitespace().filter(|controller| HANDED_DOWN.contains(controller));

@@ -1,13 +1,15 @@
 //! What the kernel remembers of who speaks with whom (conntrack), and how it is made to forget.
 //!
-//! Addresses are translated for the first packet of a conversation, and all that follow are treated alike. A conversation of datagrams has no end but silence: whoever goes
-//! on sending to a port that led nowhere, or to somebody who has gone, is led there for ever.
+//! Addresses are translated for the first packet of a conversation, and all that follow are treated alike. A
+//! conversation of datagrams has no end but silence: whoever goes on sending to a port that led nowhere, or to somebody
+//! who has gone, is led there for ever.
 
 use crate::netlink_dump::{ask, attributes, change, open};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// `NFNL_SUBSYS_CTNETLINK << 8`, with `IPCTNL_MSG_CT_GET` and `IPCTNL_MSG_CT_DELETE` (linux/netfilter/nfnetlink_conntrack.h).
+/// `NFNL_SUBSYS_CTNETLINK << 8`, with `IPCTNL_MSG_CT_GET` and `IPCTNL_MSG_CT_DELETE`
+/// (linux/netfilter/nfnetlink_conntrack.h).
 const GET: u16 = 0x101;
 const DELETE: u16 = 0x102;
 
@@ -35,7 +37,7 @@ pub struct Conversation {
     pub protocol: u8,
     /// Where it was sent to, before anything was translated.
     pub to: IpAddr,
-    /// To which port there.
+    /// The port there that it was sent to.
     pub port: u16,
 }
 

@@ -26,13 +26,15 @@ struct Range {
 /// The most that every file system does in one call, in bytes: btrfs has this limit, the others a higher one.
 const MOST: u64 = 16 << 20;
 
-/// Has `to` share the blocks of `from`, for as long as both contain the same (FIDEDUPERANGE, since Linux 4.5 for all file systems that can).
-/// The kernel compares them itself with both files locked, so nothing that anybody can observe of `to` changes, be it open, mapped or written to.
-/// Answers how many bytes are shared now: all of them unless the files differ.
+/// Has `to` share the blocks of `from`, for as long as both contain the same (FIDEDUPERANGE, since Linux 4.5 for all
+/// file systems that can). The kernel compares them itself with both files locked, so nothing that anybody can observe
+/// of `to` changes, be it open, mapped or written to. Answers how many bytes are shared now: all of them unless the
+/// files differ.
 ///
 /// # Errors
 ///
-/// EOPNOTSUPP, EINVAL or ENOTTY where the file system cannot; EXDEV for two file systems; ETXTBSY for a file of swap space.
+/// EOPNOTSUPP, EINVAL or ENOTTY where the file system cannot; EXDEV for two file systems; ETXTBSY for a file of swap
+/// space.
 pub fn share_blocks(from: &File, to: &File, length: u64) -> io::Result<u64> {
     let mut shared = 0;
     while shared < length {
@@ -47,7 +49,8 @@ pub fn share_blocks(from: &File, to: &File, length: u64) -> io::Result<u64> {
             status: 0,
             reserved_too: 0,
         };
-        // SAFETY: the kernel reads and writes the structure, which has its layout and room for the one destination that it announces.
+        // SAFETY: the kernel reads and writes the structure, which has its layout and room for the one destination that
+        // it announces.
         if unsafe { libc::ioctl(from.as_raw_fd(), REQUEST, &raw mut range) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -1,8 +1,8 @@
 //! The open directories from a tree's root down to where a walk stands.
 //!
-//! A walk that recursed, or that held every directory open, would fail in a tree thousands of levels deep, which any user can
-//! make. The chain keeps only the last few open. On the way back up it opens the others again as `..` and checks that this is
-//! the very directory that it came through: someone may have moved the one below it meanwhile.
+//! A walk that recursed, or that held every directory open, would fail in a tree thousands of levels deep, which any
+//! user can make. The chain keeps only the last few open. On the way back up it opens the others again as `..` and
+//! checks that this is the very directory that it came through: someone may have moved the one below it meanwhile.
 
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use rustix::io::Errno;

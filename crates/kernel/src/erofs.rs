@@ -18,7 +18,8 @@ pub fn mount(path: &Path) -> Result<Tree, CallError> {
     let make = || {
         let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let context = rustix::mount::fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        // An option takes 255 bytes; a path may be longer. The number of the descriptor means nothing afterwards: the kernel holds the file.
+        // An option takes 255 bytes; a path may be longer. The number of the descriptor means nothing afterwards: the
+        // kernel holds the file.
         let short = format!("/proc/self/fd/{}", file.as_raw_fd());
         rustix::mount::fsconfig_set_string(context.as_fd(), "source", short)?;
         rustix::mount::fsconfig_create(context.as_fd())?;

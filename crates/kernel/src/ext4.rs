@@ -12,7 +12,8 @@ use std::path::Path;
 /// `EXT4_IOC_RESIZE_FS` (fs/ext4/ext4.h): `_IOW('f', 16, __u64)`.
 const RESIZE_FS: libc::c_ulong = 0x4008_6610;
 
-/// Makes a mounted file system larger, as large as so many bytes, while it is in use (EXT4_IOC_RESIZE_FS, since Linux 3.7). Its device has to be as large already.
+/// Makes a mounted file system larger, as large as so many bytes, while it is in use (EXT4_IOC_RESIZE_FS, since Linux
+/// 3.7). Its device has to be as large already.
 ///
 /// # Errors
 ///
@@ -30,8 +31,8 @@ pub fn grow(tree: &Tree, bytes: u64) -> Result<(), CallError> {
     attempt().context(|| format!("making a file system {bytes} bytes large"))
 }
 
-/// Where the superblock lies on a device, and in it (Documentation/filesystems/ext4/super.rst): the magic number, and what the file system has that others
-/// need not know of.
+/// Where the superblock lies on a device, and in it (Documentation/filesystems/ext4/super.rst): the magic number, and
+/// what the file system has that others need not know of.
 const SUPERBLOCK: u64 = 1024;
 const MAGIC_AT: usize = 0x38;
 const MAGIC: u16 = 0xEF53;
@@ -41,8 +42,8 @@ const FEATURES_AT: usize = 0x5C;
 const HAS_JOURNAL: u32 = 0x4;
 const FAST_COMMIT: u32 = 0x400;
 
-/// Whether the ext4 on a device loses the last changes to its names first when the power fails: there is one journal, of whole commits (no `fast_commit`,
-/// since Linux 5.10).
+/// Whether the ext4 on a device loses the last changes to its names first when the power fails: there is one journal,
+/// of whole commits (no `fast_commit`, since Linux 5.10).
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Who opens what (fanotify(7)), as far as it is needed: files and directories of a file system, told by descriptors, and chosen objects of any kind, told by
-//! what the kernel tells them apart by.
+//! Who opens what (fanotify(7)), as far as it is needed: files and directories of a file system, told by descriptors,
+//! and chosen objects of any kind, told by what the kernel tells them apart by.
 
 use crate::file_handle::{FileHandle, MAX_BYTES};
 use std::io;
@@ -12,7 +12,7 @@ const BUFFER: usize = 8 << 10;
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// Something was opened.
+/// An object that was opened, as fanotify(7) reported it.
 #[derive(Debug)]
 pub struct Opened {
     /// It, opened once more, for reading.
@@ -41,7 +41,8 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// A group without a bound on its queue, which nobody waits for (fanotify_init(2), since Linux 2.6.37). Needs CAP_SYS_ADMIN.
+    /// A group without a bound on its queue, which nobody waits for (fanotify_init(2), since Linux 2.6.37). Needs
+    /// CAP_SYS_ADMIN.
     pub fn new() -> io::Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_CLOEXEC
@@ -58,12 +59,12 @@ impl Listener {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Tells of every directory that is opened on the file system of `directory` from now on (FAN_MARK_FILESYSTEM, since Linux 4.20); before Linux 6.0,
-    /// of files too.
+    /// Tells of every directory that is opened on the file system of `directory` from now on (FAN_MARK_FILESYSTEM,
+    /// since Linux 4.20); before Linux 6.0, of files too.
     pub fn listen_to_file_system(&self, directory: impl AsFd) -> io::Result<()> {
         let directory = directory.as_fd();
-        // That of files nothing is to be told must be known first. Without it, each opening of a file makes an event with a descriptor: half of what
-        // opening one costs.
+        // That of files nothing is to be told must be known first. Without it, each opening of a file makes an event
+        // with a descriptor: half of what opening one costs.
         let ignored = libc::FAN_MARK_IGNORE | libc::FAN_MARK_IGNORED_SURV_MODIFY;
         match self.mark(ignored, libc::FAN_OPEN, directory) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -84,7 +85,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// EMFILE where this process has no room for a descriptor; EOVERFLOW if the kernel dropped events for the lack of memory.
+    /// EMFILE where this process has no room for a descriptor; EOVERFLOW if the kernel dropped events for the lack of
+    /// memory.
     pub fn read(&self) -> io::Result<Vec<Opened>> {
         let mut buffer = vec![0; BUFFER];
         let length = match rustix::io::read(&self.0, &mut buffer) {
@@ -116,10 +118,10 @@ impl Listener {
 #[derive(Debug)]
 pub struct Writes(OwnedFd);
 
-/// Something was written to.
+/// A file that was written to, as fanotify(7) reported it.
 #[derive(Debug)]
 pub struct Written {
-    /// By this process.
+    /// The pid of the process that wrote to it.
     pub pid: i32,
     /// It, opened once more, for reading. Nothing where it cannot be read.
     pub object: Option<OwnedFd>,
@@ -132,7 +134,8 @@ impl From<Writes> for OwnedFd {
 }
 
 impl Writes {
-    /// A group that nobody waits for (fanotify_init(2)). What is more than its queue holds, 16,384 by default, is not told. Needs CAP_SYS_ADMIN.
+    /// A group that nobody waits for (fanotify_init(2)). What is more than its queue holds, 16,384 by default, is not
+    /// told. Needs CAP_SYS_ADMIN.
     pub fn new() -> io::Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         let of_events = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -145,7 +148,8 @@ impl Writes {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Tells from now on of every write by way of the mount that a directory is on, by a descriptor of it (O_PATH will do).
+    /// Tells from now on of every write by way of the mount that a directory is on, by a descriptor of it (O_PATH will
+    /// do).
     ///
     /// # Errors
     ///
@@ -196,14 +200,15 @@ impl Writes {
     }
 }
 
-/// A group of marks on chosen objects, of whatever kind: a descriptor could not be had of a fifo without being at one of its ends.
+/// A group of marks on chosen objects, of whatever kind: a descriptor could not be had of a fifo without being at one
+/// of its ends.
 #[derive(Debug)]
 pub struct Openings(OwnedFd);
 
 /// One of them was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// By this process.
+    /// The pid of the process that opened it.
     pub pid: i32,
     /// Which, as [`FileHandle::identifier`] tells it.
     pub object: FileHandle,

@@ -1,4 +1,5 @@
-//! Files by handle: what a file system itself calls an inode and its generation, whatever its names are (name_to_handle_at(2), since Linux 2.6.39).
+//! Files by handle: what a file system itself calls an inode and its generation, whatever its names are
+//! (name_to_handle_at(2), since Linux 2.6.39).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,7 +13,7 @@ pub const MAX_BYTES: usize = 128;
 pub struct FileHandle {
     /// How the file system wants the bytes read.
     pub kind: i32,
-    /// At most [`MAX_BYTES`].
+    /// The handle's bytes, at most [`MAX_BYTES`].
     pub bytes: Vec<u8>,
 }
 
@@ -34,9 +35,10 @@ impl FileHandle {
         Self::ask(file.as_fd(), c"", 0).map(|(handle, _)| handle)
     }
 
-    /// What the kernel tells a file apart by in a directory, as /proc/PID/fdinfo shows it for what inotify watches: it may be no handle to open a file
-    /// with. An empty name is the open file itself, a link is not followed. With it, the number of the mount that the file was found on (AT_HANDLE_FID,
-    /// since Linux 6.5; before that, a handle as [`Self::of`] gives it).
+    /// What the kernel tells a file apart by in a directory, as /proc/PID/fdinfo shows it for what inotify watches: it
+    /// may be no handle to open a file with. An empty name is the open file itself, a link is not followed. With it,
+    /// the number of the mount that the file was found on (AT_HANDLE_FID, since Linux 6.5; before that, a handle as
+    /// [`Self::of`] gives it).
     pub fn identifier(directory: impl AsFd, name: &str) -> io::Result<(Self, i32)> {
         const AT_HANDLE_FID: i32 = 0x200;
         let name = CString::new(name)?;
@@ -49,7 +51,8 @@ impl FileHandle {
     fn ask(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<(Self, i32)> {
         let mut raw = Raw { length: MAX_BYTES as u32, kind: 0, bytes: [0; MAX_BYTES] };
         let mut mount = 0_i32;
-        // SAFETY: the path is a C string; `raw` has as much room as its length says, and `mount` is an int, as the call wants.
+        // SAFETY: the path is a C string; `raw` has as much room as its length says, and `mount` is an int, as the call
+        // wants.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -67,7 +70,8 @@ impl FileHandle {
         Ok((Self { kind: raw.kind, bytes: raw.bytes[..length].to_vec() }, mount))
     }
 
-    /// Opens the file that the handle stands for, as a mere place (O_PATH), by any open file on its mount. Needs CAP_DAC_READ_SEARCH.
+    /// Opens the file that the handle stands for, as a mere place (O_PATH), by any open file on its mount. Needs
+    /// CAP_DAC_READ_SEARCH.
     ///
     /// # Errors
     ///

@@ -11,21 +11,24 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Has a copy of this process do `work` once it is let go, in a process group of its own, with the null device for its standard descriptors.
+    /// Has a copy of this process do `work` once it is let go, in a process group of its own, with the null device for
+    /// its standard descriptors.
     ///
-    /// It closes every other descriptor before it begins: whoever has closed his own by then does not wait for what the kernel does at the last closing.
-    /// A copy takes a fraction of the time that starting a program does.
+    /// It closes every other descriptor before it begins: whoever has closed his own by then does not wait for what the
+    /// kernel does at the last closing. A copy takes a fraction of the time that starting a program does.
     ///
     /// # Errors
     ///
-    /// ResourceBusy where this process has other threads, which the copy would not have; what pipe(2), open(2) and fork(2) say.
+    /// ResourceBusy where this process has other threads, which the copy would not have; what pipe(2), open(2) and
+    /// fork(2) say.
     pub fn stand_by(work: impl FnOnce()) -> io::Result<Self> {
         if !is_alone()? {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-        // SAFETY: this process has one thread, so that the copy has all there is, and no lock in it is held by anybody else.
+        // SAFETY: this process has one thread, so that the copy has all there is, and no lock in it is held by anybody
+        // else.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -39,7 +42,8 @@ impl Follower {
     }
 }
 
-/// Whether this process has one thread. One that was joined is listed until the kernel has taken it apart, which is waited for.
+/// Whether this process has one thread. One that was joined is listed until the kernel has taken it apart, which is
+/// waited for.
 fn is_alone() -> io::Result<bool> {
     const TRIES: usize = 20;
     for _ in 0..TRIES {
@@ -59,7 +63,8 @@ fn follow(wait: &OwnedFd, null: &std::fs::File, work: impl FnOnce()) {
     let _ = rustix::stdio::dup2_stdout(null);
     let _ = rustix::stdio::dup2_stderr(null);
     while matches!(rustix::io::read(wait, &mut [0; 1]), Err(rustix::io::Errno::INTR)) {}
-    // SAFETY: nothing is used any more that a descriptor belongs to: the work gets none, and what owned them is never dropped.
+    // SAFETY: nothing is used any more that a descriptor belongs to: the work gets none, and what owned them is never
+    // dropped.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     work();
 }

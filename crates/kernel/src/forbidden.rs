@@ -1,5 +1,5 @@
-//! Calls that change the machine for everybody, made so that the kernel refuses them in any case: what it says shows whether it has looked at what was asked, or whether
-//! a filter did before. For tests of such filters.
+//! Calls that change the machine for everybody, made so that the kernel refuses them in any case: what it says shows
+//! whether it has looked at what was asked, or whether a filter did before. For tests of such filters.
 
 use std::io;
 
@@ -7,7 +7,8 @@ use std::io;
 pub fn tried() -> Vec<(&'static str, io::Error)> {
     let none = std::ptr::null::<libc::c_void>();
     let wrong_time = libc::timeval { tv_sec: 0, tv_usec: -1 };
-    // SAFETY: none of these can succeed: there is no such file, process, magic number, time or operation, and no memory at the addresses that are read. None is written to.
+    // SAFETY: none of these can succeed: there is no such file, process, magic number, time or operation, and no memory
+    // at the addresses that are read. None is written to.
     unsafe {
         let answers: [(&str, &dyn Fn() -> i64); 8] = [
             ("init_module", &|| libc::syscall(libc::SYS_init_module, none, 0, none)),

@@ -1,10 +1,12 @@
-//! The memory and the descriptors of another process: process_vm_readv(2), process_vm_writev(2), kcmp(2), pidfd_getfd(2).
+//! The memory and the descriptors of another process: process_vm_readv(2), process_vm_writev(2), kcmp(2),
+//! pidfd_getfd(2).
 
 use std::cmp::Ordering;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Fills `bytes` from a process's memory at `address`. EFAULT where it has none there, also where only a part is missing.
+/// Fills `bytes` from a process's memory at `address`. EFAULT where it has none there, also where only a part is
+/// missing.
 pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
@@ -46,7 +48,8 @@ pub enum Shared {
     Handlers = 4,
 }
 
-/// Whether two processes share a thing, and if not, an order among things (kcmp(2), since Linux 3.5). The descriptors matter for files only.
+/// Whether two processes share a thing, and if not, an order among things (kcmp(2), since Linux 3.5). The descriptors
+/// matter for files only.
 pub fn compare(kind: Shared, (pid, fd): (i32, i32), (other, other_fd): (i32, i32)) -> io::Result<Ordering> {
     // SAFETY: touches no memory.
     match unsafe { libc::syscall(libc::SYS_kcmp, pid, other, kind as i32, fd, other_fd) } {
@@ -57,20 +60,21 @@ pub fn compare(kind: Shared, (pid, fd): (i32, i32), (other, other_fd): (i32, i32
     }
 }
 
-/// What an epoll instance watches: the instance's descriptor, the number that the watched file had when it was added, and how many of that number come before it in the list of
-/// /proc/PID/fdinfo (`struct kcmp_epoll_slot`).
+/// What an epoll instance watches: the instance's descriptor, the number that the watched file had when it was added,
+/// and how many of that number come before it in the list of /proc/PID/fdinfo (`struct kcmp_epoll_slot`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct EpollSlot {
-    /// The instance.
+    /// The descriptor of the epoll instance, in the process that has it.
     pub instance: u32,
-    /// The number.
+    /// The number that the watched file had when it was added.
     pub number: u32,
     /// How many come before it.
     pub before: u32,
 }
 
-/// Whether a descriptor of a process leads to the open file that an epoll instance of another one watches (kcmp(2), KCMP_EPOLL_TFD, since Linux 4.13).
+/// Whether a descriptor of a process leads to the open file that an epoll instance of another one watches (kcmp(2),
+/// KCMP_EPOLL_TFD, since Linux 4.13).
 pub fn is_watched((pid, fd): (i32, i32), (other, slot): (i32, EpollSlot)) -> io::Result<bool> {
     const KCMP_EPOLL_TFD: i32 = 7;
     // SAFETY: the kernel reads the three words of `slot`, which outlives the call.

@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 
 /// While it lives, files that this thread makes belong to other ids, and its capabilities stay as they were.
 ///
-/// An overlay whose upper directory is id-mapped must be created by one whose own id the map knows; otherwise the kernel mounts it read-only and
-/// says nothing. Setting the file-system id normally takes the file capabilities away; `SECBIT_NO_SETUID_FIXUP` prevents that (capabilities(7)).
+/// An overlay whose upper directory is id-mapped must be created by one whose own id the map knows; otherwise the
+/// kernel mounts it read-only and says nothing. Setting the file-system id normally takes the file capabilities away;
+/// `SECBIT_NO_SETUID_FIXUP` prevents that (capabilities(7)).
 #[derive(Debug)]
 pub struct FsOwner {
     before: CapabilitiesSecureBits,

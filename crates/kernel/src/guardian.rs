@@ -11,8 +11,8 @@ const PIPE: i32 = 3;
 /// Bytes of the kernel's signal set.
 const SIGNAL_SET: usize = 8;
 
-/// One that stands by. It is in a session of its own: what a terminal or a shell kills together with this process does not reach it. Dropped, it is called
-/// off.
+/// One that stands by. It is in a session of its own: what a terminal or a shell kills together with this process does
+/// not reach it. Dropped, it is called off.
 #[derive(Debug)]
 pub struct Guardian {
     pid: i32,
@@ -41,8 +41,9 @@ struct Prepared {
 }
 
 impl Guardian {
-    /// Has one stand by, to execute `program`, which is a path, with these arguments should this process end before the guardian is called off. It inherits
-    /// the environment but for what is named in `without`, and has the null device for its standard descriptors.
+    /// Has one stand by, to execute `program`, which is a path, with these arguments should this process end before the
+    /// guardian is called off. It inherits the environment but for what is named in `without`, and has the null device
+    /// for its standard descriptors.
     pub fn stand_by(program: &OsString, arguments: &[OsString], without: &[&str]) -> io::Result<Self> {
         let (wait, life) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
@@ -53,8 +54,8 @@ impl Guardian {
         clone.flags = libc::CLONE_PIDFD as u64;
         clone.pidfd = (&raw mut process) as u64;
         clone.exit_signal = libc::SIGCHLD as u64;
-        // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread of perhaps many, it makes
-        // only system calls, which take no lock, and never returns from this block.
+        // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread
+        // of perhaps many, it makes only system calls, which take no lock, and never returns from this block.
         let pid = unsafe {
             let pid = libc::syscall(libc::SYS_clone3, &raw const clone, size_of_val(&clone));
             if pid == 0 {
@@ -100,7 +101,8 @@ fn prepare(program: &OsString, arguments: &[OsString], without: &[&str], wait: i
 ///
 /// Only in a child that shares no memory with its parent; the pointers of `prepared` must be what [`prepare`] made.
 unsafe fn guard(prepared: &Prepared) -> ! {
-    // SAFETY: all of it is system calls on numbers and on memory that `prepared` owns. The pipe has a number above the standard ones, since those are open.
+    // SAFETY: all of it is system calls on numbers and on memory that `prepared` owns. The pipe has a number above the
+    // standard ones, since those are open.
     unsafe {
         libc::syscall(libc::SYS_setsid);
         for standard in 0..PIPE {

@@ -7,7 +7,8 @@ const WHO_PROCESS: libc::c_int = 1;
 /// IOPRIO_CLASS_IDLE, shifted to where a priority holds its class.
 const CLASS_IDLE: libc::c_int = 3 << 13;
 
-/// Lets this thread have the disk only when nobody else wants it (since Linux 2.6.13; bfq and, for writes, mq-deadline heed it).
+/// Lets this thread have the disk only when nobody else wants it (since Linux 2.6.13; bfq and, for writes, mq-deadline
+/// heed it).
 pub fn idle() -> io::Result<()> {
     // SAFETY: three numbers; nothing is read or written through them.
     let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };

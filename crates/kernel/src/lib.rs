@@ -1,8 +1,9 @@
-//! The kernel's offers as safe Rust: what std, rustix and nix leave out, and what they offer too thinly for hosting guests.
+//! The kernel's offers as safe Rust: what std, rustix and nix leave out, and what they offer too thinly for hosting
+//! guests.
 //!
-//! This crate knows no guests. Each module is one offer of the kernel; each resource is a value whose drop releases it; each function is named by
-//! its system call and says its units, its errors and since which kernel it exists. With the freestanding [seed](../pando_seed) it is the only
-//! place of Pando that holds unsafe code.
+//! This crate knows no guests. Each module is one offer of the kernel; each resource is a value whose drop releases it;
+//! each function is named by its system call and says its units, its errors and since which kernel it exists. With the
+//! freestanding [seed](../pando_seed) it is the only place of Pando that holds unsafe code.
 //!
 //! ```text
 //!   bpf       programs attached to groups, devices, namespaces
@@ -17,19 +18,19 @@
 //!   read_gate  reads of files, held up until somebody lets them through
 //!   real_time  a thread that runs before all others              time_slice  one that has its turn sooner
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
-//!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
+//!   born_in_group  programs started in a control group            seccomp_notify  system calls that another answers
 //!   loop_device  files as block devices                            ext4      growing in use
 //!   project_quota  room of a directory                            uts      host names of others
 //!   btrfs     subvolumes and their quotas
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
-//!   borrowed  what such threads are made to do                     outliving  what puts them right when this process is killed
+//!   borrowed  what such threads are made to do                    outliving  what puts them right if this is killed
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
 //!   unfiltered  threads without this process's filter             forbidden  whether there is one
 //!   user_namespace  which lie in which                            namespace  kind and owner of open ones
-//!   swap_files  what the kernel swaps to                          spare_room  what of a file system foreign data may take
-//!   tree_removal  trees of files, mounts in them excepted          directory_chain  a walk through a tree, however deep
+//!   swap_files  what the kernel swaps to                          spare_room  what foreign data may take
+//!   tree_removal  trees of files, mounts in them excepted         directory_chain  a walk, however deep
 //!   trusted_directory  directories that only root can change, by descriptor
 //!   network   what a network namespace has besides sockets        netlink_dump  all answers to one question
 //! ```
@@ -120,7 +121,7 @@ pub mod uts;
 pub struct CallError {
     /// What was tried, on what.
     pub what: String,
-    /// Why it failed.
+    /// The error that the system call gave.
     #[source]
     pub source: std::io::Error,
 }

@@ -57,8 +57,9 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Puts a device over a file that is open for reading and writing (LOOP_CONFIGURE, since Linux 5.8), with direct I/O where the file system below
-    /// can do that. The device shares the open file: a lock that it holds (flock(2)) is held for as long as the device is.
+    /// Puts a device over a file that is open for reading and writing (LOOP_CONFIGURE, since Linux 5.8), with direct
+    /// I/O where the file system below can do that. The device shares the open file: a lock that it holds (flock(2)) is
+    /// held for as long as the device is.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl LoopDevice {
         done.context(|| format!("taking in the size of what lies under {}", self.path.display()))
     }
 
-    /// Its node below /dev.
+    /// The path of the device's node, below /dev.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
-/// A sealed file that holds `content` (memfd_create(2) with seals, since Linux 3.17). With `executable` it can be executed.
+/// A sealed file that holds `content` (memfd_create(2) with seals, since Linux 3.17). With `executable` it can be
+/// executed.
 pub fn sealed(name: &str, content: &[u8], executable: bool) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let kind = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };

@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// A file that a process writes to through its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The process.
+    /// The pid of the process that writes.
     pub pid: i32,
-    /// Where in its memory.
+    /// The addresses in its memory: the first, and the one after the last.
     pub range: (u64, u64),
     /// The numbers of the file's device and of its inode, as the kernel prints them.
     pub file: (u64, u64),

@@ -8,7 +8,8 @@ pub fn planted(mistake: &str) -> bool {
 /// What names the mistake, in the environment.
 pub const PLANT: &str = "PANDO_PLANT";
 
-/// The mistake that is to be made, for a program that is started without this one's environment. Never in ordinary builds.
+/// The mistake that is to be made, for a program that is started without this one's environment. Never in ordinary
+/// builds.
 pub fn plant() -> Option<String> {
     if cfg!(feature = "crash-points") { std::env::var(PLANT).ok() } else { None }
 }

@@ -1,4 +1,5 @@
-//! Detached mounts (the mount API of Linux 5.2): trees that exist as descriptors and are seen by nobody until somebody attaches them.
+//! Detached mounts (the mount API of Linux 5.2): trees that exist as descriptors and are seen by nobody until somebody
+//! attaches them.
 //!
 //! Dropping one that was never attached unmounts it. Putting several over each other: [`overlay`](crate::overlay).
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 pub use rustix::mount::MountAttrFlags as Attributes;
 
-/// A detached mount.
+/// A detached mount, which goes when it is dropped (mount_setattr(2), open_tree(2)).
 #[derive(Debug)]
 pub struct Tree(OwnedFd);
 
@@ -48,8 +49,9 @@ impl Default for Change<'_> {
 }
 
 impl Tree {
-    /// A copy of the mount at `path`, from `path` downwards (open_tree(2) with OPEN_TREE_CLONE, since Linux 5.2); with `recursive` the mounts
-    /// below too. It is private: on a host whose mounts are shared, as systemd makes them, what a guest mounts on it would appear on the host.
+    /// A copy of the mount at `path`, from `path` downwards (open_tree(2) with OPEN_TREE_CLONE, since Linux 5.2); with
+    /// `recursive` the mounts below too. It is private: on a host whose mounts are shared, as systemd makes them, what
+    /// a guest mounts on it would appear on the host.
     pub fn clone_of(path: &Path, recursive: bool) -> Result<Self, CallError> {
         let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         if recursive {
@@ -80,7 +82,8 @@ impl Tree {
         rustix::mount::move_mount(&self.0, "", place, "", flags).context(|| "attaching a file".into())
     }
 
-    /// Another mount of the same file system, which is then in memory once, whatever its owners are mapped to. Private, like [`clone_of`](Self::clone_of).
+    /// Another mount of the same file system, which is then in memory once, whatever its owners are mapped to. Private,
+    /// like [`clone_of`](Self::clone_of).
     ///
     /// # Errors
     ///
@@ -95,12 +98,13 @@ impl Tree {
         take().context(|| "taking another copy of a tree of files".into())
     }
 
-    /// Shows the tree's files as owned through the map of a user namespace: what is owned by 0 on disk is owned by the namespace's root
-    /// (mount_setattr(2) with MOUNT_ATTR_IDMAP, since Linux 5.12).
+    /// Shows the tree's files as owned through the map of a user namespace: what is owned by 0 on disk is owned by the
+    /// namespace's root (mount_setattr(2) with MOUNT_ATTR_IDMAP, since Linux 5.12).
     ///
     /// # Errors
     ///
-    /// EINVAL on file systems that cannot: overlay, NFS, and others before their time (tmpfs since 6.3, FUSE since 6.12).
+    /// EINVAL on file systems that cannot: overlay, NFS, and others before their time (tmpfs since 6.3, FUSE since
+    /// 6.12).
     pub fn map_ids(&self, user_namespace: BorrowedFd<'_>) -> Result<(), CallError> {
         let attributes = MountAttrFlags::MOUNT_ATTR_IDMAP;
         self.set(false, Change { attributes, namespace: Some(user_namespace), ..Change::default() })
@@ -179,13 +183,13 @@ pub struct MountEntry {
     pub parent: u64,
     /// Its file system's device, as `major:minor`.
     pub device: String,
-    /// Where.
+    /// The directory or file that it is mounted on.
     pub at: PathBuf,
     /// What part of its file system.
     pub root: PathBuf,
-    /// Its file system's kind.
+    /// The type of its file system, as mount(8) names it.
     pub kind: String,
-    /// Its source.
+    /// What it was mounted from, as /proc/PID/mountinfo has it.
     pub source: String,
     /// Options of the mount, with commas between them.
     pub attributes: String,

@@ -1,9 +1,10 @@
 //! Mounts whose attributes their holder cannot take back.
 //!
-//! A mount that is attached in a guest's mount namespace belongs to it: root in there, with CAP_SYS_ADMIN in its user namespace, may make it writable
-//! again. What the kernel *copies* into the mount namespace of another user namespace keeps its attributes for good (mount_namespaces(7),
-//! "Restrictions on mount namespaces"), and so does every clone of such a copy. So a short-lived child attaches the mount in a namespace of its own,
-//! enters a new user and mount namespace, and clones the copy that it finds there.
+//! A mount that is attached in a guest's mount namespace belongs to it: root in there, with CAP_SYS_ADMIN in its user
+//! namespace, may make it writable again. What the kernel *copies* into the mount namespace of another user namespace
+//! keeps its attributes for good (mount_namespaces(7), "Restrictions on mount namespaces"), and so does every clone of
+//! such a copy. So a short-lived child attaches the mount in a namespace of its own, enters a new user and mount
+//! namespace, and clones the copy that it finds there.
 
 use crate::mount::Tree;
 use std::io;
@@ -24,8 +25,8 @@ pub fn lock(tree: Tree) -> io::Result<Tree> {
     arguments.flags = (libc::CLONE_FILES | libc::CLONE_PIDFD) as u64;
     arguments.pidfd = (&raw mut process) as u64;
     arguments.exit_signal = libc::SIGCHLD as u64;
-    // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread of perhaps many, it makes only
-    // system calls, which take no lock, and never returns from this block.
+    // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread of
+    // perhaps many, it makes only system calls, which take no lock, and never returns from this block.
     let pid = unsafe {
         let pid = libc::syscall(libc::SYS_clone3, &raw const arguments, size_of_val(&arguments));
         if pid == 0 {
@@ -60,11 +61,13 @@ pub fn lock(tree: Tree) -> io::Result<Tree> {
 ///
 /// To be called in a child of one thread that shares nothing but descriptors, both of which are open.
 unsafe fn clone_locked(tree: RawFd, is_directory: bool, place: RawFd) -> i32 {
-    // Not on the root: whoever has a mount over that counts as chrooted, and makes no user namespaces. Both are there wherever guests are.
+    // Not on the root: whoever has a mount over that counts as chrooted, and makes no user namespaces. Both are there
+    // wherever guests are.
     let at = if is_directory { c"/proc" } else { c"/dev/null" };
     // Nothing of what is mounted here may be seen outside.
     let private = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the strings live on; everything else is numbers. The last step closes a descriptor that its owner expects to have been replaced.
+    // SAFETY: the strings live on; everything else is numbers. The last step closes a descriptor that its owner expects
+    // to have been replaced.
     unsafe {
         let steps: [&dyn Fn() -> i64; 5] = [
             &|| i64::from(libc::unshare(libc::CLONE_NEWNS)),

@@ -1,16 +1,18 @@
-//! Hearing of changes to a mount namespace (`poll(2)` on `/proc/PID/mountinfo`, since Linux 2.6.15; see proc_pid_mountinfo(5)).
+//! Hearing of changes to a mount namespace (`poll(2)` on `/proc/PID/mountinfo`, since Linux 2.6.15; see
+//! proc_pid_mountinfo(5)).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The mounts of the namespace that the calling thread was in. Whoever has a copy of its descriptor hears of the same changes.
+/// The mounts of the namespace that the calling thread was in. Whoever has a copy of its descriptor hears of the same
+/// changes.
 #[derive(Debug)]
 pub struct MountWatch(OwnedFd);
 
 impl MountWatch {
-    /// Listens from now on.
+    /// Begins to listen for changes to this process's mounts.
     pub fn begin() -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open("/proc/thread-self/mountinfo", flags, Mode::empty())?))

@@ -6,19 +6,19 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// What a queue is.
+/// What mq_getattr(3) tells of a message queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// How many messages it takes.
     pub capacity: u64,
     /// How many bytes each of them may have.
     pub longest: u64,
-    /// How many wait.
+    /// How many messages wait in the queue.
     pub waiting: u64,
 }
 
-/// The file system of this thread's ipc namespace, mounted nowhere, and its root: each queue is a file in it. Needs CAP_SYS_ADMIN there. To close the first
-/// waits for a grace period.
+/// The file system of this thread's ipc namespace, mounted nowhere, and its root: each queue is a file in it. Needs
+/// CAP_SYS_ADMIN there. To close the first waits for a grace period.
 pub fn all() -> io::Result<[OwnedFd; 2]> {
     let context = rustix::mount::fsopen("mqueue", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
@@ -39,9 +39,9 @@ pub fn attributes(queue: impl AsFd) -> io::Result<Attributes> {
     Ok(Attributes { capacity, longest, waiting })
 }
 
-/// The messages that wait in a queue, with their priorities, in the order in which they will be taken. They are taken out and put back, as a whole
-/// ([`Undivided`]): nobody else may take or put any meanwhile, and nobody wait for one. `bytes` is how many there are at most in all of them; more is
-/// EMSGSIZE.
+/// The messages that wait in a queue, with their priorities, in the order in which they will be taken. They are taken
+/// out and put back, as a whole ([`Undivided`]): nobody else may take or put any meanwhile, and nobody wait for one.
+/// `bytes` is how many there are at most in all of them; more is EMSGSIZE.
 pub fn messages(queue: impl AsFd, bytes: usize) -> io::Result<Vec<(u32, Vec<u8>)>> {
     let about = attributes(&queue)?;
     let [count, longest] = [about.waiting, about.longest].map(|number| usize::try_from(number).unwrap_or(0));

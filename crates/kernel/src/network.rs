@@ -1,4 +1,5 @@
-//! What a network namespace has besides sockets: devices, addresses, routes, rules, packet filters (rtnetlink(7), nfnetlink).
+//! What a network namespace has besides sockets: devices, addresses, routes, rules, packet filters (rtnetlink(7),
+//! nfnetlink).
 
 use crate::namespace::inside_network;
 use crate::netlink_dump::{self, attributes, word};
@@ -9,14 +10,14 @@ use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A device.
+/// A network device, as rtnetlink(7) lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its number in the namespace.
     pub index: u32,
-    /// Its name.
+    /// The device's name in its namespace.
     pub name: String,
-    /// Whether it is up.
+    /// Whether the device is up (IFF_UP).
     pub up: bool,
     /// The largest packet that it takes, in bytes.
     pub longest: u32,
@@ -25,11 +26,11 @@ pub struct Device {
 /// An address of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// It.
+    /// The address, IPv4 or IPv6.
     pub ip: IpAddr,
     /// How many bits of it are the network's.
     pub bits: u8,
-    /// The device's number.
+    /// The number of the device that has it.
     pub device: u32,
 }
 
@@ -46,14 +47,14 @@ pub struct Route {
     pub maker: u8,
 }
 
-/// What there is.
+/// What a network namespace has, besides sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// Devices.
+    /// The devices of the namespace.
     pub devices: Vec<Device>,
-    /// Addresses of all devices.
+    /// The addresses of all its devices.
     pub addresses: Vec<Address>,
-    /// Routes.
+    /// The routes of all its tables.
     pub routes: Vec<Route>,
     /// Priorities of the rules by which tables are chosen.
     pub rules: Vec<u32>,
@@ -96,7 +97,8 @@ impl Network {
     }
 }
 
-/// The file system that shows a network namespace's devices (sysfs(5)), mounted nowhere, as a mere place. To close it waits for a grace period.
+/// The file system that shows a network namespace's devices (sysfs(5)), mounted nowhere, as a mere place. To close it
+/// waits for a grace period.
 pub fn system(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     inside_network(namespace, || {
         let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Below this they are.
+/// The directory below which the kernel keeps a network namespace's settings.
 pub const NETWORK_SETTINGS: &str = "/proc/sys/net";
 
 /// The path of each setting that can be written, and what it is.

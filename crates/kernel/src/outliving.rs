@@ -1,11 +1,12 @@
 //! A task that goes on when the process that made it is killed, for as long as it takes to put right what was begun.
 //!
-//! Who traces a thread and is killed leaves it as it is at that moment: with registers of the tracer's choice, it runs into nowhere. So tracing is done by
-//! a task that SIGKILL does not reach with its maker: a process of its own that has the same memory (CLONE_VM), on a stack of its own. It and the thread
-//! that made it take turns: while the one runs, the other waits; so it can use that thread's thread-local storage, and everything that is safe on that
-//! thread is safe on it. Of that thread's end it hears by a signal (PR_SET_PDEATHSIG), whatever it is doing then, and puts back what is owed: every
-//! [borrowed](crate::borrowed) thread, every connection in [repair](crate::tcp_repair::Repair). That takes system calls alone: locks in the memory that
-//! it shares may be held by who is no more.
+//! Who traces a thread and is killed leaves it as it is at that moment: with registers of the tracer's choice, it runs
+//! into nowhere. So tracing is done by a task that SIGKILL does not reach with its maker: a process of its own that has
+//! the same memory (CLONE_VM), on a stack of its own. It and the thread that made it take turns: while the one runs,
+//! the other waits; so it can use that thread's thread-local storage, and everything that is safe on that thread is
+//! safe on it. Of that thread's end it hears by a signal (PR_SET_PDEATHSIG), whatever it is doing then, and puts back
+//! what is owed: every [borrowed](crate::borrowed) thread, every connection in [repair](crate::tcp_repair::Repair).
+//! That takes system calls alone: locks in the memory that it shares may be held by who is no more.
 
 use crate::owed;
 use std::cell::UnsafeCell;
@@ -16,7 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Such a task. It has no descriptors but the standard ones, and those that it opens are nobody else's. Dropped, it ends, and what it traced runs on.
+/// Such a task. It has no descriptors but the standard ones, and those that it opens are nobody else's. Dropped, it
+/// ends, and what it traced runs on.
 #[derive(Debug)]
 pub struct Outliving {
     pid: i32,
@@ -65,8 +67,9 @@ impl Outliving {
         let argument = ptr::from_ref::<Desk>(&desk).cast_mut().cast();
         // It begins with what this thread has blocked: handlers of ours must not run there.
         let before = block(u64::MAX);
-        // SAFETY: the stack is the task's alone until it has been waited for, and the desk lives as long. This thread waits for its turn below, so that
-        // the two never run at once on one thread-local storage. The task has copies of descriptors and handlers, not ours.
+        // SAFETY: the stack is the task's alone until it has been waited for, and the desk lives as long. This thread
+        // waits for its turn below, so that the two never run at once on one thread-local storage. The task has copies
+        // of descriptors and handlers, not ours.
         let pid = unsafe { libc::clone(live, stack.top(), libc::CLONE_VM, argument) };
         if pid < 0 {
             let failed = io::Error::last_os_error();
@@ -79,13 +82,13 @@ impl Outliving {
         waited.map(|()| task)
     }
 
-    /// Its pid.
+    /// The pid of the task, as this process sees it.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Has it do something, and waits for that. What it traces it must go on tracing: threads that were seized in one turn are of use in other turns, and
-    /// nowhere else. Descriptors that it opens must not leave it.
+    /// Has it do something, and waits for that. What it traces it must go on tracing: threads that were seized in one
+    /// turn are of use in other turns, and nowhere else. Descriptors that it opens must not leave it.
     pub fn run<T>(&self, body: impl FnOnce() -> T) -> io::Result<T> {
         /// # Safety
         ///
@@ -163,9 +166,11 @@ impl Desk {
 /// None is needed.
 unsafe fn nothing(_: *mut ()) {}
 
-/// Waits for a word, or wakes who does. Failures are no matter, and go nowhere: the place of error numbers is shared by two that run at once here.
+/// Waits for a word, or wakes who does. Failures are no matter, and go nowhere: the place of error numbers is shared by
+/// two that run at once here.
 fn futex(word: &AtomicU32, what: i32, value: u32, limit: *const libc::timespec) {
-    // SAFETY: the word lives as long as the call; the limit is null or a time. A system call changes nothing but what is named.
+    // SAFETY: the word lives as long as the call; the limit is null or a time. A system call changes nothing but what
+    // is named.
     unsafe {
         std::arch::asm!("syscall", inlateout("rax") libc::SYS_futex => _, in("rdi") word.as_ptr(),
             in("rsi") u64::from((what | libc::FUTEX_PRIVATE_FLAG) as u32), in("rdx") u64::from(value), in("r10") limit,
@@ -240,8 +245,8 @@ fn change_mask(how: i32, signals: u64) -> u64 {
     before
 }
 
-/// While there is one, a task hears of its maker's end only later: what is done meanwhile is done as a whole. It must be short, and take no lock that
-/// others may hold, which allocating does.
+/// While there is one, a task hears of its maker's end only later: what is done meanwhile is done as a whole. It must
+/// be short, and take no lock that others may hold, which allocating does.
 #[derive(Debug)]
 pub struct Undivided {
     before: u64,
@@ -249,7 +254,7 @@ pub struct Undivided {
 }
 
 impl Undivided {
-    /// From now on.
+    /// Begins to hold the signal back, until the value is dropped.
     pub fn begin() -> Self {
         Self { before: block(bit(ALONE)), _here: PhantomData }
     }

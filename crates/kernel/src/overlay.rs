@@ -17,8 +17,8 @@ pub struct Overlay<'a> {
     pub name: &'a str,
     /// The read-only trees, uppermost first.
     pub lowers: Vec<&'a Tree>,
-    /// Trees below all others of which only the content of files is used, by what a lower tree says of them (since Linux 6.5): the objects of a
-    /// store under the images that name them.
+    /// Trees below all others of which only the content of files is used, by what a lower tree says of them (since
+    /// Linux 6.5): the objects of a store under the images that name them.
     pub data: Vec<&'a Tree>,
     /// Where changes go: a tree with the directories `upper` and, empty, `work`.
     pub files: &'a Tree,
@@ -29,13 +29,13 @@ pub struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
-    /// Makes it. On kernels that take no descriptors for layers, by way of `beside`, a directory of the host: the trees are attached below it for a
-    /// moment.
+    /// Makes it. On kernels that take no descriptors for layers, by way of `beside`, a directory of the host: the trees
+    /// are attached below it for a moment.
     ///
     /// # Errors
     ///
-    /// EBUSY where another overlay uses the upper; EINVAL where the upper's file system cannot serve. What the kernel silently mounts read-only,
-    /// because the upper cannot be written, is refused as EROFS.
+    /// EBUSY where another overlay uses the upper; EINVAL where the upper's file system cannot serve. What the kernel
+    /// silently mounts read-only, because the upper cannot be written, is refused as EROFS.
     pub fn mount(&self, attributes: Attributes, beside: &Path) -> Result<Tree, CallError> {
         match self.by_descriptors(attributes) {
             Err(error) if refuses_descriptors(&error.source) => self.by_paths(attributes, beside),
@@ -59,7 +59,8 @@ impl Overlay<'_> {
         self.make(attributes, &name_layers)
     }
 
-    /// Makes it of paths, as every kernel with overlays can: each tree is attached below `beside`, and let go once the overlay holds it.
+    /// Makes it of paths, as every kernel with overlays can: each tree is attached below `beside`, and let go once the
+    /// overlay holds it.
     pub fn by_paths(&self, attributes: Attributes, beside: &Path) -> Result<Tree, CallError> {
         let stage =
             Stage::new(beside).context(|| format!("staging the layers of {} below {}", self.name, beside.display()))?;
@@ -107,15 +108,18 @@ impl Overlay<'_> {
     }
 }
 
-/// Whether the kernel takes descriptors for layers (since Linux 6.13). Where it does not, they are attached somewhere to be named.
+/// Whether the kernel takes descriptors for layers (since Linux 6.13). Where it does not, they are attached somewhere
+/// to be named.
 pub fn takes_descriptors() -> bool {
     release() >= (6, 13)
 }
 
-/// Whether the kernel takes no descriptors for layers: EBADF before Linux 6.13, where an option with a descriptor is looked up as a path,
-/// EINVAL where the option does not exist, EOPNOTSUPP where overlays still take their options as one text (before Linux 6.5).
+/// Whether the kernel takes no descriptors for layers: EBADF before Linux 6.13, where an option with a descriptor is
+/// looked up as a path, EINVAL where the option does not exist, EOPNOTSUPP where overlays still take their options as
+/// one text (before Linux 6.5).
 pub(crate) fn refuses_descriptors(error: &io::Error) -> bool {
-    // Since then the same errors are about the layers themselves, and to attach those somewhere would show them to everybody for nothing.
+    // Since then the same errors are about the layers themselves, and to attach those somewhere would show them to
+    // everybody for nothing.
     !takes_descriptors() && matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
 }
 

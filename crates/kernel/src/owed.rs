@@ -1,4 +1,5 @@
-//! What a thread of ours has changed and will put back as it was, also when its maker is no more: see [`outliving`](crate::outliving).
+//! What a thread of ours has changed and will put back as it was, also when its maker is no more: see
+//! [`outliving`](crate::outliving).
 
 use crate::outliving::Undivided;
 use std::cell::Cell;
@@ -7,8 +8,8 @@ use std::ptr;
 
 /// Something that is to be put back.
 pub(crate) trait PutBack: Debug {
-    /// Does it, with system calls alone: locks in this memory may be held by who is no more, the allocator's among them. What was not changed yet is
-    /// none the worse for it.
+    /// Does it, with system calls alone: locks in this memory may be held by who is no more, the allocator's among
+    /// them. What was not changed yet is none the worse for it.
     fn put_back(&self);
 }
 
@@ -80,7 +81,8 @@ impl Drop for Owed {
 /// Puts back all that this thread owes, what came last first.
 pub(crate) fn put_back_all() {
     let mut next = NEWEST.get();
-    // SAFETY: what is listed is there until it has been taken from the list, by this thread, which does nothing else now.
+    // SAFETY: what is listed is there until it has been taken from the list, by this thread, which does nothing else
+    // now.
     while let Some(entry) = unsafe { next.as_ref() } {
         entry.settle();
         next = entry.earlier.get();

@@ -2,14 +2,15 @@
 
 use std::ffi::{c_int, c_void};
 
-/// Takes the program's code out of the process's page tables (madvise(2), `MADV_DONTNEED`): it stays in the page cache as long as the kernel likes to
-/// keep it, and comes back page by page as it is executed. What was mapped because it lay beside something, or was executed once, stays away.
+/// Takes the program's code out of the process's page tables (madvise(2), `MADV_DONTNEED`): it stays in the page cache
+/// as long as the kernel likes to keep it, and comes back page by page as it is executed. What was mapped because it
+/// lay beside something, or was executed once, stays away.
 pub fn let_go_of_code() {
     advise(libc::MADV_DONTNEED);
 }
 
-/// Advises the kernel of the program's code: of whole pages of a file's private mapping that nobody may write, which read the same when they are mapped
-/// anew.
+/// Advises the kernel of the program's code: of whole pages of a file's private mapping that nobody may write, which
+/// read the same when they are mapped anew.
 fn advise(mut advice: c_int) {
     // SAFETY: the callback is one for this function; its data is the advice, which lives until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(advise_of_first), (&raw mut advice).cast()) };
@@ -19,7 +20,8 @@ fn advise(mut advice: c_int) {
 unsafe extern "C" fn advise_of_first(object: *mut libc::dl_phdr_info, _: usize, advice: *mut c_void) -> c_int {
     // SAFETY: sysconf has no preconditions.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-    // SAFETY: the C library passes a valid description for the time of the call, with as many headers as it says; the advice is `advise`'s.
+    // SAFETY: the C library passes a valid description for the time of the call, with as many headers as it says; the
+    // advice is `advise`'s.
     let (base, segments, advice) = unsafe {
         let object = &*object;
         let segments = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));

@@ -13,7 +13,7 @@ use std::path::Path;
 /// The most descriptors that a message carries here.
 pub const MAX_FDS: usize = 64;
 
-/// Two connected sockets.
+/// Makes two connected sockets that keep messages apart (SOCK_SEQPACKET).
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -29,7 +29,8 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 
 /// Connects to a socket at a path.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
-    // One that stands still takes no more connections than its queue has room for: that is an error (EAGAIN), and nothing to wait for.
+    // One that stands still takes no more connections than its queue has room for: that is an error (EAGAIN), and
+    // nothing to wait for.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     through_short_path(path, |address| rustix::net::connect(&socket, address))?;
@@ -50,7 +51,7 @@ fn through_short_path(path: &Path, act: impl Fn(&SocketAddrUnix) -> rustix::io::
     Ok(act(&SocketAddrUnix::new(&short)?)?)
 }
 
-/// Sends one message.
+/// Sends one message and copies of descriptors with it.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -66,7 +67,8 @@ pub fn tell_senders(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_passcred(socket, true)?)
 }
 
-/// Receives one message into `bytes`, with the pid of who sent it, which the kernel says: 0 for one that cannot be seen from here. A length of 0 is the end.
+/// Receives one message into `bytes`, with the pid of who sent it, which the kernel says: 0 for one that cannot be seen
+/// from here. A length of 0 is the end.
 pub fn receive_from(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, i32)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

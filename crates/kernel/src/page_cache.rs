@@ -37,19 +37,21 @@ pub fn resident_pages(file: BorrowedFd<'_>) -> io::Result<u64> {
 pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     let range = Range { offset, length };
     let mut found = Found::default();
-    // SAFETY: the kernel reads the range and writes the answer; both have the layout that it expects and outlive the call.
+    // SAFETY: the kernel reads the range and writes the answer; both have the layout that it expects and outlive the
+    // call.
     let result = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
     if result == 0 { Ok(found.cached) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). Whoever writes to the file through his memory afterwards is told
-/// by its times: a page that is clean is protected, and the first write to it goes through the file system. Files of an overlay have no pages of their own.
+/// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). Whoever writes to the
+/// file through his memory afterwards is told by its times: a page that is clean is protected, and the first write to
+/// it goes through the file system. Files of an overlay have no pages of their own.
 pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
     sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
 }
 
-/// Writes all that is dirty of a file, and waits until the disk has taken it (sync_file_range(2)). That is no barrier: the disk may still lose it, and the file
-/// system what it has noted of it, until either is flushed.
+/// Writes all that is dirty of a file, and waits until the disk has taken it (sync_file_range(2)). That is no barrier:
+/// the disk may still lose it, and the file system what it has noted of it, until either is flushed.
 pub fn write_out(file: BorrowedFd<'_>) -> io::Result<()> {
     let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     sync_range(file, libc::SYNC_FILE_RANGE_WRITE | wait)
@@ -61,7 +63,7 @@ fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes in a page.
+/// The size of a page of memory, in bytes.
 pub fn page_size() -> u64 {
     // SAFETY: it takes a number and gives one.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -1,10 +1,11 @@
 //! Which pages of a process are its own: written to, present or swapped out (/proc/PID/pagemap).
 //!
-//! Programs reserve addresses by the terabyte and use a little of that (the engines of browsers do). The kernel is asked for what there is (PAGEMAP_SCAN,
-//! since Linux 6.7), which passes over what no page table is for; before that, all entries are read, eight bytes a page.
+//! Programs reserve addresses by the terabyte and use a little of that (the engines of browsers do). The kernel is
+//! asked for what there is (PAGEMAP_SCAN, since Linux 6.7), which passes over what no page table is for; before that,
+//! all entries are read, eight bytes a page.
 //!
-//! A guard (MADV_GUARD_INSTALL, since Linux 6.13; of C libraries below the stacks of threads) looks as a page does that was swapped out, and nobody can read
-//! it. The kernel tells which are since Linux 6.15.
+//! A guard (MADV_GUARD_INSTALL, since Linux 6.13; of C libraries below the stacks of threads) looks as a page does that
+//! was swapped out, and nobody can read it. The kernel tells which are since Linux 6.15.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -23,7 +24,7 @@ pub struct Pagemap {
 /// What pages there are in a range: runs of address and length, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// The process's own.
+    /// Pages that are of the process alone, and of no file.
     pub own: Vec<(u64, u64)>,
     /// Guards, whose touching is a segmentation fault.
     pub guards: Vec<(u64, u64)>,
@@ -65,13 +66,13 @@ const GUARD: u64 = 1 << 8;
 const PAGEMAP_SCAN: libc::c_ulong = 0xC000_6610 | (size_of::<Scan>() as libc::c_ulong) << 16;
 
 impl Pagemap {
-    /// Those of a process.
+    /// Opens the page map of a process.
     pub fn of(pid: i32) -> io::Result<Self> {
         // Pages that are told of have it in common that they are of no file, so that they come in one piece.
         File::open(format!("/proc/{pid}/pagemap")).map(|file| Self { file, told: FILE | GUARD })
     }
 
-    /// Those between two addresses.
+    /// Finds the pages between two addresses.
     pub fn pages(&mut self, start: u64, end: u64) -> io::Result<Pages> {
         let mut scanned = self.scan(start, end);
         if self.told & GUARD != 0 && scanned.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
@@ -86,18 +87,18 @@ impl Pagemap {
         }
     }
 
-    /// Whether every page between two addresses is there, and nobody else maps it: no fork shares it, and it is no page of
-    /// zeros (bit 56, since Linux 4.2). A kernel that does not count who maps a part of a larger page says no where it
-    /// is not sure.
+    /// Whether every page between two addresses is there, and nobody else maps it: no fork shares it, and it is no page
+    /// of zeros (bit 56, since Linux 4.2). A kernel that does not count who maps a part of a larger page says no where
+    /// it is not sure.
     pub fn is_exclusive(&mut self, start: u64, end: u64) -> io::Result<bool> {
         const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | EXCLUSIVE;
         let has_both = |entry: &u64| entry & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE;
         Ok(self.entries(start, end)?.iter().all(has_both))
     }
 
-    /// What tells the page at each address apart from all others, now: the number of its frame, or its place in swap. Processes that have
-    /// the same number share the page; a moment later the kernel may have moved it, and another may have its number. None where there is no
-    /// page, where nobody else has it, and for those without CAP_SYS_ADMIN.
+    /// What tells the page at each address apart from all others, now: the number of its frame, or its place in swap.
+    /// Processes that have the same number share the page; a moment later the kernel may have moved it, and another may
+    /// have its number. None where there is no page, where nobody else has it, and for those without CAP_SYS_ADMIN.
     pub fn identities(&mut self, start: u64, end: u64) -> io::Result<Vec<Option<u64>>> {
         Ok(self.entries(start, end)?.into_iter().map(identity).collect())
     }

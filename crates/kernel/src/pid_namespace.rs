@@ -26,7 +26,7 @@ struct Foreign {
 }
 
 impl PidNamespace {
-    /// That of a process.
+    /// The pid namespace that a process is in.
     pub fn of(pid: i32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/ns/pid");
         let link = std::fs::read_link(&path)?;
@@ -38,8 +38,8 @@ impl PidNamespace {
         Ok(Self { link, foreign: Some(Foreign { namespace, depth }) })
     }
 
-    /// The pid here of the process or thread with a number there; `None` if there is none. A process that ends and another that takes its number cannot
-    /// be told apart by this.
+    /// The pid here of the process or thread with a number there; `None` if there is none. A process that ends and
+    /// another that takes its number cannot be told apart by this.
     pub fn here(&self, number: i32) -> Option<i32> {
         let Some(foreign) = &self.foreign else { return Some(number) };
         // SAFETY: the kernel takes the number as it is, and touches no memory.

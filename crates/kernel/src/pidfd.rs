@@ -17,8 +17,9 @@ pub fn send_signal(process: impl AsFd, number: i32) -> io::Result<()> {
     Ok(rustix::process::pidfd_send_signal(process, signal)?)
 }
 
-/// The process's number in this pid namespace, as the kernel tells it of the descriptor (/proc/self/fdinfo). It may be another's by the time it is used, unless the
-/// process [has not ended](has_ended) then. ESRCH where it has been reaped.
+/// The process's number in this pid namespace, as the kernel tells it of the descriptor (/proc/self/fdinfo). It may be
+/// another's by the time it is used, unless the process [has not ended](has_ended) then. ESRCH where it has been
+/// reaped.
 pub fn pid(process: impl AsFd) -> io::Result<i32> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_fd().as_raw_fd()))?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
@@ -39,8 +40,8 @@ pub fn wait_for_end(process: impl AsFd, limit: std::time::Duration) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&limit)), Ok(1))
 }
 
-/// How the process ended, as waitpid(2) gives it, if the kernel kept that (PIDFD_GET_INFO with PIDFD_INFO_EXIT, since Linux 6.15; the descriptor
-/// must have been open when the process was reaped).
+/// How the process ended, as waitpid(2) gives it, if the kernel kept that (PIDFD_GET_INFO with PIDFD_INFO_EXIT, since
+/// Linux 6.15; the descriptor must have been open when the process was reaped).
 pub fn exit_status(process: impl AsFd) -> Option<i32> {
     /// `struct pidfd_info` in its first form, 64 bytes (linux/pidfd.h).
     #[repr(C)]

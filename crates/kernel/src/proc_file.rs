@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Bytes to begin with: a file that says to be empty is read in ever larger pieces else, the first of which has 32 bytes, and for each the kernel looks up anew
-/// where it was.
+/// Bytes to begin with: a file that says to be empty is read in ever larger pieces else, the first of which has 32
+/// bytes, and for each the kernel looks up anew where it was.
 const ROOM: usize = 16 << 10;
 
 /// Everything that a file of /proc or /sys says at present.
@@ -13,7 +13,8 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
 }
 
-/// The same as text. Names in it are any bytes that their owners chose: what is no UTF-8 is replaced, since the rest of the file counts all the same.
+/// The same as text. Names in it are any bytes that their owners chose: what is no UTF-8 is replaced, since the rest of
+/// the file counts all the same.
 pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     read(path).map(lossy)
 }

@@ -1,4 +1,5 @@
-//! What /proc tells of a process. All of it can be gone at any moment, and part of it is what a hostile program chose to put there.
+//! What /proc tells of a process. All of it can be gone at any moment, and part of it is what a hostile program chose
+//! to put there.
 
 use std::io::{self, Read};
 
@@ -8,11 +9,11 @@ const LONGEST: u64 = 64 * 1024;
 /// A process in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its pid here.
+    /// The pid of the process, as this process sees it.
     pub pid: i32,
     /// Its pid in the innermost namespace that it is in.
     pub inner_pid: i32,
-    /// Its parent's pid here.
+    /// The pid of its parent, as this process sees it.
     pub parent: i32,
     /// Its effective user id here.
     pub uid: u32,
@@ -20,7 +21,7 @@ pub struct Process {
     pub state: char,
     /// CPU time in clock ticks, usually hundredths of a second.
     pub ticks: u64,
-    /// Resident memory in KiB.
+    /// The resident memory of the process, in KiB.
     pub rss_kib: u64,
     /// When it started, in clock ticks since boot: with the pid, its identity.
     pub start: u64,
@@ -53,13 +54,15 @@ pub fn session(pid: i32) -> io::Result<i32> {
     field(&stat, 6).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Its scheduling priority as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for real time; what is lower runs first.
+/// Its scheduling priority as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for real time; what
+/// is lower runs first.
 pub fn priority(pid: i32) -> io::Result<i64> {
     let stat = read(pid, "stat")?;
     field(&stat, 18).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Field `number` of /proc/PID/stat, counted from 1 as in proc(5). The name, field 2, may hold anything, so counting starts behind it.
+/// Field `number` of /proc/PID/stat, counted from 1 as in proc(5). The name, field 2, may hold anything, so counting
+/// starts behind it.
 pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_ascii_whitespace().nth(number.checked_sub(3)?)
@@ -102,7 +105,8 @@ pub(crate) fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Whether this process is in the first pid namespace, whose pids are those that the kernel itself counts by: what BPF programs tell, for example.
+/// Whether this process is in the first pid namespace, whose pids are those that the kernel itself counts by: what BPF
+/// programs tell, for example.
 pub fn counts_as_the_kernel() -> bool {
     /// `PROC_PID_INIT_INO`
     const FIRST: u64 = 0xEFFF_FFFC;

@@ -54,23 +54,25 @@ struct Entry {
 /// What a project may have and has; a limit of 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// The most bytes.
+    /// The most bytes that the project may have.
     pub bytes: u64,
-    /// The most files.
+    /// The most files and directories that the project may have.
     pub inodes: u64,
-    /// Bytes in use.
+    /// The bytes that the project has now.
     pub bytes_used: u64,
-    /// Files there are.
+    /// The files and directories that the project has now.
     pub inodes_used: u64,
 }
 
-/// Whether the file system of a directory holds projects to their limits (Q_XGETQSTATV; quotactl_fd(2), since Linux 5.14).
+/// Whether the file system of a directory holds projects to their limits (Q_XGETQSTATV; quotactl_fd(2), since Linux
+/// 5.14).
 ///
 /// # Errors
 ///
 /// ENOSYS where neither kernel nor file system knows quotas.
 pub fn is_enforced(directory: &File) -> io::Result<bool> {
-    /// `struct fs_quota_statv` has fewer bytes; its first is the version that is asked for, its third and fourth are the flags.
+    /// `struct fs_quota_statv` has fewer bytes; its first is the version that is asked for, its third and fourth are
+    /// the flags.
     const WORDS: usize = 64;
     let mut state = [0_u64; WORDS];
     state[0] = 1_u64.to_le();
@@ -89,8 +91,8 @@ pub fn inherited(directory: &File) -> io::Result<Option<u32>> {
     attributes(directory).map(|found| (found.flags & INHERIT != 0).then_some(found.project))
 }
 
-/// Makes a directory, and all that will be made in it, belong to a project (FS_IOC_FSSETXATTR, since Linux 4.5). Nobody can take back what is his
-/// from within a user namespace.
+/// Makes a directory, and all that will be made in it, belong to a project (FS_IOC_FSSETXATTR, since Linux 4.5). Nobody
+/// can take back what is his from within a user namespace.
 pub fn join(directory: &File, project: u32) -> Result<(), CallError> {
     let attempt = || {
         let mut attributes = attributes(directory)?;
@@ -139,7 +141,8 @@ fn attributes(directory: &File) -> io::Result<Attributes> {
 }
 
 fn call(directory: &File, request: libc::c_uint, project: u32, data: *mut libc::c_void) -> io::Result<()> {
-    // SAFETY: what `data` points to is as large as the request says, in each of the callers, and the kernel keeps no pointer to it.
+    // SAFETY: what `data` points to is as large as the request says, in each of the callers, and the kernel keeps no
+    // pointer to it.
     let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, directory.as_raw_fd(), request, project, data) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,7 +1,8 @@
 //! Reads of chosen files, held up until somebody lets them through (fanotify(7), FAN_ACCESS_PERM).
 //!
-//! What holds up is the kernel's queue, not a process of ours: when the last descriptor of the queue is closed, as the kernel does for whoever dies, all
-//! that wait go on, and nothing is held up any more (fanotify_release() in fs/notify/fanotify/fanotify_user.c). A reader that waits can be killed.
+//! What holds up is the kernel's queue, not a process of ours: when the last descriptor of the queue is closed, as the
+//! kernel does for whoever dies, all that wait go on, and nothing is held up any more (fanotify_release() in
+//! fs/notify/fanotify/fanotify_user.c). A reader that waits can be killed.
 
 use crate::{CallError, Context};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -92,7 +93,7 @@ impl ReadGate {
         }
     }
 
-    /// Those that wait now.
+    /// Takes the readers that wait now.
     pub fn readers(&self) -> io::Result<Vec<Reader<'_>>> {
         let mut buffer = [0; BUFFER];
         let length = match rustix::io::read(&self.0, &mut buffer) {

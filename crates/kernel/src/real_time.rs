@@ -3,8 +3,9 @@
 use std::io;
 use std::marker::PhantomData;
 
-/// The thread that made it comes before every thread of the usual kind for as long as this lives. What it starts meanwhile, threads and processes, is
-/// of the usual kind (SCHED_RESET_ON_FORK, since Linux 2.6.32). It cannot be sent: it is undone for the thread that drops it.
+/// The thread that made it comes before every thread of the usual kind for as long as this lives. What it starts
+/// meanwhile, threads and processes, is of the usual kind (SCHED_RESET_ON_FORK, since Linux 2.6.32). It cannot be sent:
+/// it is undone for the thread that drops it.
 #[derive(Debug)]
 pub struct RealTime(PhantomData<*const ()>);
 
@@ -13,7 +14,8 @@ impl RealTime {
     ///
     /// # Errors
     ///
-    /// EPERM without CAP_SYS_NICE, and in a control group of version 1 that was given no such time (`cpu.rt_runtime_us`).
+    /// EPERM without CAP_SYS_NICE, and in a control group of version 1 that was given no such time
+    /// (`cpu.rt_runtime_us`).
     pub fn begin() -> io::Result<Self> {
         set(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1).map(|()| Self(PhantomData))
     }

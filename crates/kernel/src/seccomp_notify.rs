@@ -42,7 +42,8 @@ const WAIT_KILLABLE_RECEIVED: libc::c_ulong = 1 << 5;
 /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`, since Linux 5.5.
 const CONTINUE: u32 = 1;
 
-/// Where the calls of the filtered processes arrive. With it goes the filter's meaning: the calls fail with ENOSYS from then on.
+/// Where the calls of the filtered processes arrive. With it goes the filter's meaning: the calls fail with ENOSYS from
+/// then on.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -74,7 +75,7 @@ pub struct Call {
     id: u64,
     /// The thread that makes it.
     pub pid: i32,
-    /// Which call.
+    /// The number of the system call.
     pub number: i64,
     /// Whether the number is one of the older architecture's.
     pub older: bool,
@@ -115,22 +116,24 @@ impl AsFd for Listener {
 /// A call that is a matter only where one of its arguments, a pointer perhaps, is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct With {
-    /// Which call.
+    /// The number of the system call.
     pub number: i64,
-    /// Which argument, from 0.
+    /// The index of the argument, from 0.
     pub argument: u8,
 }
 
-/// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers, and those of `with` that have their argument; for 32-bit
-/// programs, which number their calls another way, those in `older`. All others cost what they do without: the kernel remembers that they are allowed. Needs CAP_SYS_ADMIN, so that setuid programs keep their meaning.
+/// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers, and those of
+/// `with` that have their argument; for 32-bit programs, which number their calls another way, those in `older`. All
+/// others cost what they do without: the kernel remembers that they are allowed. Needs CAP_SYS_ADMIN, so that setuid
+/// programs keep their meaning.
 ///
 /// # Errors
 ///
 /// EBUSY where this thread is filtered so already. InvalidInput for more than some hundred calls.
 pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Listener> {
     let filter = filter(numbers, with, older).ok_or(io::ErrorKind::InvalidInput)?;
-    // A call that has been received is answered once, whatever signals its thread gets meanwhile: a program that asked to be interrupted by them would
-    // see EINTR from calls that never fail so, and make again what has been done.
+    // A call that has been received is answered once, whatever signals its thread gets meanwhile: a program that asked
+    // to be interrupted by them would see EINTR from calls that never fail so, and make again what has been done.
     match install(&filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECEIVED) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             install(&filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)
@@ -139,7 +142,8 @@ pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Liste
     }
 }
 
-/// The filter that [`listen`] installs, as the kernel takes it (`struct sock_filter`s), for a thread of another program to install. `None` for more than some hundred calls.
+/// The filter that [`listen`] installs, as the kernel takes it (`struct sock_filter`s), for a thread of another program
+/// to install. `None` for more than some hundred calls.
 pub fn program(numbers: &[i64], with: &[With], older: &[i64]) -> Option<Vec<u8>> {
     let encoded = |one: libc::sock_filter| {
         let [code, k] = [one.code.to_ne_bytes().to_vec(), one.k.to_ne_bytes().to_vec()];
@@ -209,8 +213,8 @@ fn one_of(numbers: &[i64], with: &[With]) -> Option<Vec<libc::sock_filter>> {
     Some(program)
 }
 
-/// The same, by halves: when a filter is installed the kernel runs it once for each call that there is, and so each time for one that it cannot remember to be
-/// allowed. `None` where a jump would be longer than can be said in a byte.
+/// The same, by halves: when a filter is installed the kernel runs it once for each call that there is, and so each
+/// time for one that it cannot remember to be allowed. `None` where a jump would be longer than can be said in a byte.
 fn search(sorted: &[u32]) -> Option<Vec<libc::sock_filter>> {
     /// So few are looked at one by one.
     const FEW: usize = 5;
@@ -235,8 +239,8 @@ fn search(sorted: &[u32]) -> Option<Vec<libc::sock_filter>> {
 }
 
 impl Listener {
-    /// From now on who makes a call and who answers it take turns on one processor: neither runs while the other does, and to wake another processor takes
-    /// longer than most answers. Before Linux 6.6 nothing changes.
+    /// From now on who makes a call and who answers it take turns on one processor: neither runs while the other does,
+    /// and to wake another processor takes longer than most answers. Before Linux 6.6 nothing changes.
     pub fn take_turns(&self) {
         // SAFETY: the kernel takes the flags as a number, not as an address.
         unsafe { libc::ioctl(self.0.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
@@ -245,7 +249,8 @@ impl Listener {
     /// The next call; blocks until there is one. `None` if it was taken back: its thread got a signal.
     pub fn receive(&self) -> io::Result<Option<Call>> {
         let mut raw = Raw::default();
-        // SAFETY: the request's number says how large the structure is that the kernel fills in; it is zeroed, as the call wants.
+        // SAFETY: the request's number says how large the structure is that the kernel fills in; it is zeroed, as the
+        // call wants.
         if unsafe { libc::ioctl(self.0.as_raw_fd(), RECEIVE, &raw mut raw) } != 0 {
             let error = io::Error::last_os_error();
             return if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) {

@@ -1,5 +1,5 @@
-//! Any option, name and state of a socket, as the kernel's bytes: getsockopt(2), setsockopt(2), getsockname(2), getpeername(2). For those who
-//! copy sockets and need not know what each option means.
+//! Any option, name and state of a socket, as the kernel's bytes: getsockopt(2), setsockopt(2), getsockname(2),
+//! getpeername(2). For those who copy sockets and need not know what each option means.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -55,14 +55,16 @@ pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is none. EACCES for one of BPF's newer kind.
+/// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is none. EACCES
+/// for one of BPF's newer kind.
 pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
     const INSTRUCTION: usize = 8;
     let ask = |bytes: &mut [u8]| {
         // It counts instructions, and copies all of them or none.
         let mut count = (bytes.len() / INSTRUCTION) as libc::socklen_t;
         let (number, at) = (socket.as_fd().as_raw_fd(), bytes.as_mut_ptr());
-        // SAFETY: the kernel writes at most as many instructions as there is room for, none if it is told of none, and how many there are.
+        // SAFETY: the kernel writes at most as many instructions as there is room for, none if it is told of none, and
+        // how many there are.
         let result =
             unsafe { libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at.cast(), &raw mut count) };
         if result == 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
@@ -75,8 +77,8 @@ pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The file that a unix socket is bound to, whatever its name by now, open by O_PATH (SIOCUNIXFILE, since Linux 4.12). ENOENT if it is bound to none. Needs CAP_NET_ADMIN over the
-/// socket's network.
+/// The file that a unix socket is bound to, whatever its name by now, open by O_PATH (SIOCUNIXFILE, since Linux 4.12).
+/// ENOENT if it is bound to none. Needs CAP_NET_ADMIN over the socket's network.
 pub fn unix_file(socket: impl AsFd) -> io::Result<OwnedFd> {
     const SIOCUNIXFILE: libc::c_ulong = 0x89e0;
     // SAFETY: the request takes no argument.

@@ -1,9 +1,10 @@
-//! What waits in a socket, left where it is: recvmsg(2) with MSG_PEEK. Of descriptors that wait with it one gets copies, or none.
+//! What waits in a socket, left where it is: recvmsg(2) with MSG_PEEK. Of descriptors that wait with it one gets
+//! copies, or none.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// What was seen.
+/// What recvmsg(2) with MSG_PEEK saw in a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peeked {
     /// The bytes; of a stream all that follow one another, else one message.
@@ -22,16 +23,17 @@ const ALL: usize = 4096;
 
 /// What comes next, at most `room` bytes of it. `None` if nothing waits; an empty message is something.
 ///
-/// Descriptors need room in the control buffer, of which there is none: the kernel only says that something did not fit. With `credentials`, which says
-/// whether the socket wants those of its senders (SO_PASSCRED), there is room for just them.
+/// Descriptors need room in the control buffer, of which there is none: the kernel only says that something did not
+/// fit. With `credentials`, which says whether the socket wants those of its senders (SO_PASSCRED), there is room for
+/// just them.
 pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Option<Peeked>> {
     let mut control = [0_u64; CREDENTIALS / 8];
     let length = if credentials { CREDENTIALS } else { 0 };
     Ok(look(socket, room, &mut control[..length / 8])?.map(|(seen, _)| seen))
 }
 
-/// The same, and copies of the descriptors that come with it: those of a stream belong to the last of its bytes. Where not all of them could be had it still
-/// [carries](Peeked::carries) some.
+/// The same, and copies of the descriptors that come with it: those of a stream belong to the last of its bytes. Where
+/// not all of them could be had it still [carries](Peeked::carries) some.
 pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Option<(Peeked, Vec<OwnedFd>)>> {
     let mut control = [0_u64; ALL / 8];
     let Some((seen, length)) = look(socket, room, &mut control)? else { return Ok(None) };
@@ -44,10 +46,11 @@ pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Optio
     Ok(Some((seen, found.sent.iter().map(own).collect())))
 }
 
-/// Of the next `end` bytes of a stream: how many come before the part that the last of them belongs to, as parts were sent.
+/// Of the next `end` bytes of a stream: how many come before the part that the last of them belongs to, as parts were
+/// sent.
 ///
-/// The kernel glues parts together, and tells the descriptors of one also to who has no room for its bytes. But where a part cannot be copied it gives
-/// those before; so the last byte has its place where nobody may write.
+/// The kernel glues parts together, and tells the descriptors of one also to who has no room for its bytes. But where a
+/// part cannot be copied it gives those before; so the last byte has its place where nobody may write.
 pub fn parts_before(socket: impl AsFd, end: usize) -> io::Result<usize> {
     let guarded = Guarded::new(end.saturating_sub(1))?;
     let mut part = libc::iovec { iov_base: guarded.first(), iov_len: end };
@@ -56,7 +59,8 @@ pub fn parts_before(socket: impl AsFd, end: usize) -> io::Result<usize> {
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: of the bytes all but the last are memory of ours that nobody else uses, and the last is none that can be written to.
+    // SAFETY: of the bytes all but the last are memory of ours that nobody else uses, and the last is none that can be
+    // written to.
     let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
     usize::try_from(count).or_else(|_| match io::Error::last_os_error() {
         error if error.raw_os_error() == Some(libc::EFAULT) => Ok(0),

@@ -1,7 +1,8 @@
 //! Room of a file system that foreign data may take: what is free, less a reserve for everything else that lives there.
 //!
-//! What unpacks an archive does not know how large it becomes before it has read it: 100 KB may be a gigabyte of zeros. So each write is asked
-//! for here first. The file system is looked at again after each portion: others write there too, and what was replaced is free again.
+//! What unpacks an archive does not know how large it becomes before it has read it: 100 KB may be a gigabyte of zeros.
+//! So each write is asked for here first. The file system is looked at again after each portion: others write there
+//! too, and what was replaced is free again.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{StatVfs, fstatvfs};

@@ -1,7 +1,8 @@
 //! A tree as somebody sees it who owns nothing there, is in no group and has no power over files.
 //!
-//! An overlay looks at the trees below it as whoever made it, each time that something is opened or looked up. One that was made by a stranger gives
-//! nobody, however powerful, what that stranger could not read: also what becomes private later, what an access list says, what bears another name.
+//! An overlay looks at the trees below it as whoever made it, each time that something is opened or looked up. One that
+//! was made by a stranger gives nobody, however powerful, what that stranger could not read: also what becomes private
+//! later, what an access list says, what bears another name.
 
 use crate::mount::{Attributes, Tree};
 use crate::overlay::{Stage, refuses_descriptors};
@@ -19,8 +20,8 @@ const STRANGER: u32 = u32::MAX - 0x1_0000;
 /// Nothing of these is safe over a tree that others change.
 const OPTIONS: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow")];
 
-/// The tree, read-only, as a stranger sees it. Its owners are shown as the tree shows them; it cannot be given another map itself. On kernels that take
-/// no descriptors for layers it is made by way of `beside`, a directory of the host.
+/// The tree, read-only, as a stranger sees it. Its owners are shown as the tree shows them; it cannot be given another
+/// map itself. On kernels that take no descriptors for layers it is made by way of `beside`, a directory of the host.
 ///
 /// # Errors
 ///

@@ -1,14 +1,17 @@
-//! Child subreapers (PR_SET_CHILD_SUBREAPER of prctl(2), since Linux 3.4): processes to which the orphans among their descendants fall.
+//! Child subreapers (PR_SET_CHILD_SUBREAPER of prctl(2), since Linux 3.4): processes to which the orphans among their
+//! descendants fall.
 //!
-//! Who makes a process fork and has the child become an orphan does not want it to fall to one of them: it would have a child that it never asked for, be told
-//! of its end, and keep it as a zombie if it does not wait for it. So a subreaper is none meanwhile.
+//! Who makes a process fork and has the child become an orphan does not want it to fall to one of them: it would have a
+//! child that it never asked for, be told of its end, and keep it as a zombie if it does not wait for it. So a
+//! subreaper is none meanwhile.
 
 use crate::owed::{Owed, PutBack};
 use crate::trace::{Registers, Thread};
 use std::io;
 use std::marker::PhantomData;
 
-/// A subreaper that is none for now. Dropped, it is one again; so it is when who holds this is killed ([`outliving`](crate::outliving)).
+/// A subreaper that is none for now. Dropped, it is one again; so it is when who holds this is killed
+/// ([`outliving`](crate::outliving)).
 #[derive(Debug)]
 pub struct Suspended<'a> {
     _owed: Owed,
@@ -25,8 +28,8 @@ struct Before {
 }
 
 impl<'a> Suspended<'a> {
-    /// Suspends one, by a thread of it that stands still, has these registers, and blocks these signals. `instruction` is the address of a `syscall`
-    /// instruction in its memory.
+    /// Suspends one, by a thread of it that stands still, has these registers, and blocks these signals. `instruction`
+    /// is the address of a `syscall` instruction in its memory.
     ///
     /// # Errors
     ///

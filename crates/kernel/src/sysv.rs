@@ -1,5 +1,5 @@
-//! What System V IPC keeps (sysvipc(7)): contents of segments, values of semaphores, messages, all of the ipc namespace of this thread. Nothing is
-//! changed by looking.
+//! What System V IPC keeps (sysvipc(7)): contents of segments, values of semaphores, messages, all of the ipc namespace
+//! of this thread. Nothing is changed by looking.
 
 use std::io;
 
@@ -16,7 +16,8 @@ pub fn segment(id: i32, length: usize) -> io::Result<Vec<u8>> {
     let asked = unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) };
     let error = io::Error::last_os_error();
     let mut bytes = vec![0; length.min(about.shm_segsz)];
-    // SAFETY: the segment is mapped for at least `shm_segsz` bytes. Others may write to it: the bytes are copied as they are found.
+    // SAFETY: the segment is mapped for at least `shm_segsz` bytes. Others may write to it: the bytes are copied as
+    // they are found.
     unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), bytes.as_mut_ptr(), bytes.len()) };
     // SAFETY: the range is the one attached above, and nothing refers to it any more.
     unsafe { libc::shmdt(at) };

@@ -1,6 +1,6 @@
-//! TCP_REPAIR (Linux 3.5, windows since 4.8): an established TCP connection read out of its socket, and put into another. While a socket is in repair
-//! it sends nothing of its own accord: it can be closed, connected and filled without the other end's hearing of it. Needs CAP_NET_ADMIN over the
-//! socket's network.
+//! TCP_REPAIR (Linux 3.5, windows since 4.8): an established TCP connection read out of its socket, and put into
+//! another. While a socket is in repair it sends nothing of its own accord: it can be closed, connected and filled
+//! without the other end's hearing of it. Needs CAP_NET_ADMIN over the socket's network.
 
 use crate::owed::{Owed, PutBack};
 use crate::socket_option;
@@ -16,13 +16,14 @@ const REPAIR_OPTIONS: i32 = 22;
 const TIMESTAMP: i32 = 24;
 const REPAIR_WINDOW: i32 = 29;
 
-/// `TCPOPT_*`, as [`set_options`] takes them: the segment size, window scales (ours in the upper half), selective acknowledgements, timestamps.
+/// `TCPOPT_*`, as [`set_options`] takes them: the segment size, window scales (ours in the upper half), selective
+/// acknowledgements, timestamps.
 pub const SEGMENT: u32 = 2;
-/// See [`SEGMENT`].
+/// Window scales, ours in the upper half: an option as [`SEGMENT`] is.
 pub const SCALES: u32 = 3;
-/// See [`SEGMENT`].
+/// Selective acknowledgements: an option as [`SEGMENT`] is.
 pub const SELECTIVE: u32 = 4;
-/// See [`SEGMENT`].
+/// Timestamps: an option as [`SEGMENT`] is.
 pub const TIMESTAMPS: u32 = 8;
 
 /// What the other end may send: `struct tcp_repair_window`.
@@ -65,7 +66,8 @@ pub struct Repair {
 impl Repair {
     /// Puts a socket into repair.
     pub fn begin(socket: OwnedFd) -> io::Result<Self> {
-        // A socket in repair says that its address may be bound again, whatever it was before, and one that has been in repair that it may not.
+        // A socket in repair says that its address may be bound again, whatever it was before, and one that has been in
+        // repair that it may not.
         let reuse = socket_option::number(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)? != 0;
         let owed = Owed::new(Before { socket: socket.as_raw_fd(), reuse });
         begin(&socket)?;
@@ -77,7 +79,8 @@ impl Repair {
         self.reuse
     }
 
-    /// From here on it stays in repair: when the last descriptor of it is closed, the other end does not hear of it. Allocates and frees nothing.
+    /// From here on it stays in repair: when the last descriptor of it is closed, the other end does not hear of it.
+    /// Allocates and frees nothing.
     pub fn leave(&self) {
         self.owed.forgive();
     }
@@ -140,7 +143,8 @@ fn count(socket: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<u32> {
     if result == 0 { Ok(number.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the two ends agreed on when they connected: pairs of a kind and a value. For a socket that is connected, in repair.
+/// What the two ends agreed on when they connected: pairs of a kind and a value. For a socket that is connected, in
+/// repair.
 pub fn set_options(socket: impl AsFd, options: &[(u32, u32)]) -> io::Result<()> {
     let bytes: Vec<u8> = options.iter().flat_map(|(kind, value)| [*kind, *value]).flat_map(u32::to_ne_bytes).collect();
     socket_option::set(socket, TCP, REPAIR_OPTIONS, &bytes)
@@ -151,7 +155,7 @@ pub fn clock(socket: impl AsFd) -> io::Result<u32> {
     socket_option::number(socket, TCP, TIMESTAMP).map(|clock| clock as u32)
 }
 
-/// Sets it.
+/// Sets the clock that its timestamps go by.
 pub fn set_clock(socket: impl AsFd, clock: u32) -> io::Result<()> {
     socket_option::set_number(socket, TCP, TIMESTAMP, clock as i32)
 }
@@ -167,7 +171,7 @@ pub fn window(socket: impl AsFd) -> io::Result<Vec<u8>> {
     if result == 0 { Ok(window) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets it, in repair.
+/// Sets what each end may send, in repair.
 pub fn set_window(socket: impl AsFd, window: &[u8]) -> io::Result<()> {
     socket_option::set(socket, TCP, REPAIR_WINDOW, window)
 }

@@ -1,5 +1,6 @@
-//! How long a thread of the usual kind runs before it has to let others (sched(7); settable for each since Linux 6.12). One whose slice is shorter than that of
-//! whoever runs when it wakes has its turn at once; what each gets in all is the weights' affair.
+//! How long a thread of the usual kind runs before it has to let others (sched(7); settable for each since Linux 6.12).
+//! One whose slice is shorter than that of whoever runs when it wakes has its turn at once; what each gets in all is
+//! the weights' affair.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// ESRCH where there is none; EOPNOTSUPP where the kernel has one for all (before 6.12) and for threads that are not of the usual kind.
+/// ESRCH where there is none; EOPNOTSUPP where the kernel has one for all (before 6.12) and for threads that are not of
+/// the usual kind.
 pub fn of(thread: i32) -> io::Result<Duration> {
     let now = read(thread)?;
     if !is_usual(&now) || now.sched_runtime == 0 {
@@ -17,8 +19,8 @@ pub fn of(thread: i32) -> io::Result<Duration> {
     Ok(Duration::from_nanos(now.sched_runtime))
 }
 
-/// Gives a thread a slice, which what it starts from then on has too; `None` for the kernel's own. The kernel keeps it between 0.1 and 100 ms. One before
-/// 6.12 does nothing, and threads that are not of the usual kind stay as they are.
+/// Gives a thread a slice, which what it starts from then on has too; `None` for the kernel's own. The kernel keeps it
+/// between 0.1 and 100 ms. One before 6.12 does nothing, and threads that are not of the usual kind stay as they are.
 ///
 /// # Errors
 ///

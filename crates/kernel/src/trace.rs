@@ -1,6 +1,7 @@
 //! Stopping another process's threads and looking into them (ptrace(2)).
 //!
-//! A trace belongs to the thread that made it: every call must come from there, so a [`Thread`] cannot be sent to another.
+//! A trace belongs to the thread that made it: every call must come from there, so a [`Thread`] cannot be sent to
+//! another.
 
 use crate::foreign_memory;
 use crate::mistake::planted;
@@ -73,7 +74,7 @@ pub enum Stop {
 pub struct Rseq {
     /// Its address; 0 if the thread has none.
     pub address: u64,
-    /// Bytes.
+    /// The length of the area, in bytes.
     pub length: u32,
     /// The signature that abort handlers carry.
     pub signature: u32,
@@ -102,16 +103,17 @@ const MOST_SIGNALS: usize = 128;
 const FEW_SIGNALS: usize = 8;
 
 impl Thread {
-    /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). Its system-call filters stay in force: it still runs.
-    /// EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
+    /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). Its system-call filters stay in
+    /// force: it still runs. EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
     pub fn seize(tid: i32) -> io::Result<Self> {
         let options = if planted("suspend-while-running") { PTRACE_O_SUSPEND_SECCOMP } else { 0 };
         request(libc::PTRACE_SEIZE, tid, 0, options | TELL_CALLS)?;
         Ok(Self { tid, _here: PhantomData })
     }
 
-    /// Suspends the system-call filters of a thread that stands still (PTRACE_O_SUSPEND_SECCOMP, since Linux 4.3), for calls of the tracer's choice.
-    /// Where the kernel does not allow it they stay in force. They must be [in force](Self::enforce_filters) again before it runs on.
+    /// Suspends the system-call filters of a thread that stands still (PTRACE_O_SUSPEND_SECCOMP, since Linux 4.3), for
+    /// calls of the tracer's choice. Where the kernel does not allow it they stay in force. They must be [in
+    /// force](Self::enforce_filters) again before it runs on.
     pub(crate) fn suspend_filters(&self) {
         let _ = request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP | TELL_CALLS);
     }
@@ -126,7 +128,7 @@ impl Thread {
         Self { tid, _here: PhantomData }
     }
 
-    /// Its tid here.
+    /// The tid of the thread, as this process sees it.
     pub fn tid(&self) -> i32 {
         self.tid
     }
@@ -173,7 +175,7 @@ impl Thread {
         Ok(registers)
     }
 
-    /// Sets its registers.
+    /// Sets the registers of the thread, which has to be stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         // SAFETY: the kernel reads a `struct user_regs_struct`.
         check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.tid, 0_usize, std::ptr::from_ref(registers)) })
@@ -207,7 +209,8 @@ impl Thread {
         check(unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid, 8_usize, &raw const mask) })
     }
 
-    /// Signals that wait for it, or, if `shared`, for its whole process; at most 128 of them (PTRACE_PEEKSIGINFO, since Linux 3.10).
+    /// Signals that wait for it, or, if `shared`, for its whole process; at most 128 of them (PTRACE_PEEKSIGINFO, since
+    /// Linux 3.10).
     pub fn waiting_signals(&self, shared: bool) -> io::Result<Vec<SignalInfo>> {
         #[repr(C)]
         struct Peek {
@@ -236,8 +239,8 @@ impl Thread {
         Ok(rseq)
     }
 
-    /// One of its system-call filters, 0 being the one that was installed first, whatever ptrace(2) says: `struct sock_filter`s of eight bytes. `None` behind
-    /// the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
+    /// One of its system-call filters, 0 being the one that was installed first, whatever ptrace(2) says: `struct
+    /// sock_filter`s of eight bytes. `None` behind the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
     pub fn filter(&self, number: usize) -> io::Result<Option<Vec<u8>>> {
         // SAFETY: without an address the kernel writes nothing, and says how many instructions there are.
         let count = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, ptr::null_mut::<u64>()) };
@@ -246,12 +249,14 @@ impl Thread {
             counted => counted?,
         }
         let mut program = vec![0_u64; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: the kernel writes as many instructions of eight bytes: the thread stands still, and a filter never changes.
+        // SAFETY: the kernel writes as many instructions of eight bytes: the thread stands still, and a filter never
+        // changes.
         check(unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, program.as_mut_ptr()) })?;
         Ok(Some(program.iter().flat_map(|word| word.to_ne_bytes()).collect()))
     }
 
-    /// Whether its system calls are handed back to it (PR_SET_SYSCALL_USER_DISPATCH). Told since Linux 6.4; before that, `false`.
+    /// Whether its system calls are handed back to it (PR_SET_SYSCALL_USER_DISPATCH). Told since Linux 6.4; before
+    /// that, `false`.
     pub fn dispatches_calls(&self) -> io::Result<bool> {
         // Mode, address of the selector, the range from which calls pass.
         let mut setting = [0_u64; 4];
@@ -279,8 +284,8 @@ impl Thread {
         request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
     }
 
-    /// Has it stop once more without executing anything, and no longer at system calls: only so is a call that was interrupted begun again
-    /// when it runs on, also should its tracer be killed.
+    /// Has it stop once more without executing anything, and no longer at system calls: only so is a call that was
+    /// interrupted begun again when it runs on, also should its tracer be killed.
     pub fn end_calling(&self) -> io::Result<Stop> {
         self.interrupt()?;
         self.deliver(0)?;
@@ -297,8 +302,9 @@ impl Thread {
         std::mem::forget(self);
     }
 
-    /// Takes it out of a critical section of restartable sequences (rseq(2), since Linux 4.18), to where that begins again: as the kernel does when the
-    /// thread loses its processor. Registers that are changed and put back hide from the kernel that it was in one.
+    /// Takes it out of a critical section of restartable sequences (rseq(2), since Linux 4.18), to where that begins
+    /// again: as the kernel does when the thread loses its processor. Registers that are changed and put back hide from
+    /// the kernel that it was in one.
     pub fn leave_critical_section(&self) -> io::Result<()> {
         /// Where `struct rseq` points to the section, and the bytes of `struct rseq_cs`.
         const SECTION: u64 = 8;

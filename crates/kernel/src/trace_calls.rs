@@ -5,9 +5,10 @@
 //!                      │ no: it is skipped
 //! ```
 //!
-//! The thread is not stepped: the trap after a step is a forced SIGTRAP, which takes the handler away from a process that blocks it, and ends one that
-//! ignores it. Between the thread's stop and the call, and in the call, it may stop for other reasons: somebody stops its process (SIGSTOP cannot be
-//! blocked). None of these is taken for the call's end.
+//! The thread is not stepped: the trap after a step is a forced SIGTRAP, which takes the handler away from a process
+//! that blocks it, and ends one that ignores it. Between the thread's stop and the call, and in the call, it may stop
+//! for other reasons: somebody stops its process (SIGSTOP cannot be blocked). None of these is taken for the call's
+//! end.
 
 use crate::trace::{PTRACE_O_SUSPEND_SECCOMP, Registers, Stop, TELL_CALLS, Thread, check, request};
 use std::io;
@@ -22,19 +23,21 @@ const TRAP_FLAG: u64 = 1 << 8;
 const MOST_STOPS: usize = 64;
 
 impl Thread {
-    /// Has it execute a call: `registers` have the call's number in `rax`, its arguments, and in `rip` the address of a `syscall` instruction. What the call
-    /// returns, an error too. It must block all signals; how its registers were is the caller's to put back.
+    /// Has it execute a call: `registers` have the call's number in `rax`, its arguments, and in `rip` the address of a
+    /// `syscall` instruction. What the call returns, an error too. It must block all signals; how its registers were is
+    /// the caller's to put back.
     ///
     /// # Errors
     ///
-    /// The call has not been executed, or not to its end: a signal came that cannot be blocked, or the thread has gone (ESRCH).
+    /// The call has not been executed, or not to its end: a signal came that cannot be blocked, or the thread has gone
+    /// (ESRCH).
     pub fn call(&self, registers: &Registers) -> io::Result<u64> {
         self.enter_call(registers)?;
         self.leave_call(registers)
     }
 
-    /// The same for a call that makes a process, and waits for that. The child is traced too, stands still before its first instruction, and dies with its
-    /// tracer; its pid as its parent knows it. ECHILD: the call made none.
+    /// The same for a call that makes a process, and waits for that. The child is traced too, stands still before its
+    /// first instruction, and dies with its tracer; its pid as its parent knows it. ECHILD: the call made none.
     pub fn call_fork(&self, registers: &Registers) -> io::Result<(Self, u64)> {
         const FOLLOW: i32 = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK;
         let follow = FOLLOW as usize | TELL_CALLS;
@@ -82,8 +85,8 @@ impl Thread {
         if is_it { Ok(left.rax) } else { Err(io::Error::other("it returned from another system call")) }
     }
 
-    /// Lets it go to where it begins a system call, ends one, or makes a process; or where it takes a signal, which is an error unless that stops its
-    /// process: it is stopped then, and will be when it is let go.
+    /// Lets it go to where it begins a system call, ends one, or makes a process; or where it takes a signal, which is
+    /// an error unless that stops its process: it is stopped then, and will be when it is let go.
     fn next_stop(&self) -> io::Result<Stop> {
         let mut signal = 0;
         for _ in 0..MOST_STOPS {

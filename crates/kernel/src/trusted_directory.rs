@@ -1,12 +1,15 @@
 //! Directories in which nobody but root can put something in the place of what is there.
 //!
-//! Root that makes or opens a file by a path does so for whoever can write to one of the directories on the way: that user puts a link in its place, and the file is
-//! another. So the way is gone directory by directory, by descriptor, and each is looked at: it belongs to root, or to the user that this process acts as, and others
-//! cannot write to it, unless it is sticky (as /tmp is), where they can add names, and not replace those of others.
-//! A link on the way is followed where it is root's, as /var/run is. What lies in such a directory is then opened relative to its descriptor.
+//! Root that makes or opens a file by a path does so for whoever can write to one of the directories on the way: that
+//! user puts a link in its place, and the file is another. So the way is gone directory by directory, by descriptor,
+//! and each is looked at: it belongs to root, or to the user that this process acts as, and others cannot write to it,
+//! unless it is sticky (as /tmp is), where they can add names, and not replace those of others. A link on the way is
+//! followed where it is root's, as /var/run is. What lies in such a directory is then opened relative to its
+//! descriptor.
 //!
 //! ```text
-//!   open(path)  ─▶ TrustedDirectory ─▶ below(names, mode)  one that Pando keeps its own in, made where it is missing: nobody else can write to it at all
+//!   open(path)  ─▶ TrustedDirectory ─▶ below(names, mode)  one of Pando's own, made where it is missing:
+//!                                  │                       nobody else can write to it at all
 //!                                  ├─▶ private(name)       the same, closed to others
 //!                                  └─▶ file(name, …)       a plain file with no other name
 //! ```
@@ -174,8 +177,8 @@ impl TrustedDirectory {
         }
     }
 
-    /// Opens a plain file in it that is this user's, or root's, and that has no other name; nothing is done to another one. With CREATE among the flags it is made where
-    /// it is missing.
+    /// Opens a plain file in it that is this user's, or root's, and that has no other name; nothing is done to another
+    /// one. With CREATE among the flags it is made where it is missing.
     ///
     /// # Errors
     ///
@@ -195,8 +198,8 @@ impl TrustedDirectory {
         Ok(file.into())
     }
 
-    /// Looks at all that lies in it, not below: each belongs to root, or to this user, and what is a file has no other name. In a directory that others could write to
-    /// once they may have left something.
+    /// Looks at all that lies in it, not below: each belongs to root, or to this user, and what is a file has no other
+    /// name. In a directory that others could write to once they may have left something.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! Threads without the filter of system calls that the rest of a process has.
 //!
-//! A filter, and that nothing gains privileges any more, is handed on to every thread and process that a thread makes, and never taken off. What others are made of, or
-//! stops others, has to be without: programs that guests grow from, and tracers, since the kernel lets none that has a filter suspend or read another's
-//! (ptrace(2), PTRACE_O_SUSPEND_SECCOMP). So one thread begins before the filter is there, and all such threads are made by it.
+//! A filter, and that nothing gains privileges any more, is handed on to every thread and process that a thread makes,
+//! and never taken off. What others are made of, or stops others, has to be without: programs that guests grow from,
+//! and tracers, since the kernel lets none that has a filter suspend or read another's (ptrace(2),
+//! PTRACE_O_SUSPEND_SECCOMP). So one thread begins before the filter is there, and all such threads are made by it.
 
 use std::io;
 use std::sync::OnceLock;
@@ -33,7 +34,8 @@ pub fn begin() -> io::Result<()> {
     Ok(())
 }
 
-/// Does something in a thread of its own that has no filter, and waits for it; in this one where [`begin`] was not called.
+/// Does something in a thread of its own that has no filter, and waits for it; in this one where [`begin`] was not
+/// called.
 ///
 /// # Errors
 ///

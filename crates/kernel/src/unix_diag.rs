@@ -6,7 +6,7 @@ use rustix::net::netlink;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// A socket.
+/// A unix socket, as sock_diag(7) lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnixEntry {
     /// Its inode, as fstat(2) gives it.
@@ -15,7 +15,8 @@ pub struct UnixEntry {
     pub peer: Option<u32>,
     /// Inode of the file that it is bound to.
     pub file: Option<u32>,
-    /// For one that listens: the inodes of those that wait to be accepted, the first one first; 0 for one that has gone.
+    /// For one that listens: the inodes of those that wait to be accepted, the first one first; 0 for one that has
+    /// gone.
     pub waiting: Vec<u32>,
     /// What is queued and what may be: for one that listens connections, else bytes.
     pub queues: (u32, u32),
@@ -23,7 +24,8 @@ pub struct UnixEntry {
     pub shut: u8,
 }
 
-/// Every unix socket of a network namespace, open as `namespace`; of our own if it is `None`. Needs CAP_SYS_ADMIN for another's.
+/// Every unix socket of a network namespace, open as `namespace`; of our own if it is `None`. Needs CAP_SYS_ADMIN for
+/// another's.
 pub fn list(namespace: Option<BorrowedFd<'_>>) -> io::Result<Vec<UnixEntry>> {
     let open = || netlink_dump::open(Some(netlink::SOCK_DIAG));
     dump(match namespace {

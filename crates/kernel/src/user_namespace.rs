@@ -26,7 +26,8 @@ pub fn lies_in(pid: i32, outer: i32) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Puts this process into a new user namespace (unshare(2), since Linux 3.8): it has every capability in there, and no id is mapped yet.
+/// Puts this process into a new user namespace (unshare(2), since Linux 3.8): it has every capability in there, and no
+/// id is mapped yet.
 ///
 /// # Errors
 ///

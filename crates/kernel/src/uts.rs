@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Sets the host name that a process sees, which may be in a namespace of its own. This thread enters that and comes back.
+/// Sets the host name that a process sees, which may be in a namespace of its own. This thread enters that and comes
+/// back.
 ///
 /// # Errors
 ///

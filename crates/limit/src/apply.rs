@@ -6,7 +6,8 @@ use pando_kernel::{CallError, Context};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// In version 1 the bound on memory and swap together may never be below that on memory alone: it is lifted where that rises above it.
+/// In version 1 the bound on memory and swap together may never be below that on memory alone: it is lifted where that
+/// rises above it.
 const TOGETHER: &str = "memory.memsw.limit_in_bytes";
 const ALONE: &str = "memory.limit_in_bytes";
 
@@ -14,7 +15,7 @@ const ALONE: &str = "memory.limit_in_bytes";
 #[derive(Debug, thiserror::Error)]
 #[error("{key} = {value}: {source}")]
 pub struct ApplyError {
-    /// The limit.
+    /// The key of the limit, as `pando set` takes it.
     pub key: &'static str,
     /// What was to be written.
     pub value: String,
@@ -42,7 +43,8 @@ pub fn apply(settings: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
 /// Leads from settings that were made to others: all of them, or none.
 pub fn replace(old: &[Setting], new: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
     let change = crate::setting::change(old, new);
-    // A bound on memory that changes may lift the one on memory and swap: that has to be said again, though it may say the same.
+    // A bound on memory that changes may lift the one on memory and swap: that has to be said again, though it may say
+    // the same.
     let again = change.iter().any(|setting| setting.files.contains(&ALONE));
     let said = new.iter().filter(|setting| again && setting.files.contains(&TOGETHER) && !change.contains(setting));
     let change: Vec<_> = change.iter().chain(said).cloned().collect();
@@ -101,7 +103,8 @@ pub(crate) fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> 
     Ok(())
 }
 
-/// Writes a value. A bound on memory above that on memory and swap is refused (EINVAL): the latter is lifted then, and is said again by who changes them.
+/// Writes a value. A bound on memory above that on memory and swap is refused (EINVAL): the latter is lifted then, and
+/// is said again by who changes them.
 fn lifting(file: &Path, value: &str, groups: &Groups) -> io::Result<()> {
     let written = write(file, value);
     let above = written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);

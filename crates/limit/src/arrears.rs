@@ -1,8 +1,9 @@
 //! What somebody was kept from although he wanted it, and gets back.
 //!
-//! A scheduler keeps to weights on the whole, and not exactly: two threads of one group on the same processor compete with each other, a bound's period cuts
-//! a turn short, the host's own work is on one processor and not on the other. Over seconds that is a point or two, always to the same one's loss. So
-//! what each who wants everything got is counted against what he was due, as in the papers' token buckets, and his weight leans against the difference.
+//! A scheduler keeps to weights on the whole, and not exactly: two threads of one group on the same processor compete
+//! with each other, a bound's period cuts a turn short, the host's own work is on one processor and not on the other.
+//! Over seconds that is a point or two, always to the same one's loss. So what each who wants everything got is counted
+//! against what he was due, as in the papers' token buckets, and his weight leans against the difference.
 
 /// Seconds in which what is owed is given back.
 const GIVEN_BACK: f64 = 1.0;

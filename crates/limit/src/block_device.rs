@@ -7,9 +7,9 @@ use std::path::Path;
 /// A block device by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Major number.
+    /// The major number of the device.
     pub major: u32,
-    /// Minor number.
+    /// The minor number of the device.
     pub minor: u32,
 }
 

@@ -1,4 +1,5 @@
-//! What the kernel grants no one process, or no set of processes, beyond: whoever asked for more would learn of it at the next start.
+//! What the kernel grants no one process, or no set of processes, beyond: whoever asked for more would learn of it at
+//! the next start.
 
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
@@ -9,7 +10,7 @@ const SYS_RESOURCE: u32 = 24;
 /// The most of what may be granted here; `u64::MAX` where nothing is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceilings {
-    /// Processes and threads.
+    /// The most processes and threads that there can be.
     pub pids: u64,
     /// Open files of a process.
     pub files: u64,
@@ -20,7 +21,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// None.
+    /// No ceiling: the largest number for each.
     pub const NONE: Self = Self { pids: u64::MAX, files: u64::MAX, locked: u64::MAX, room: u64::MAX };
 
     /// Those of this machine, for whoever asks.

@@ -6,9 +6,10 @@
 //!   e = r + (C − R_A) · s / S_A        C: what those outside A leave of the machine (1 is all of it)
 //! ```
 //!
-//! and what somebody may not use for his bound is split among the others again. The kernel's scheduler knows weights alone. Divided by what a share of
-//! one is worth, c = (C − R_A) / S_A, an entitlement becomes a weight of s + r / c: who has a share and no reservation has his share for a weight,
-//! whoever else is busy, so that only the weights of reservations ever change.
+//! and what somebody may not use for his bound is split among the others again. The kernel's scheduler knows weights
+//! alone. Divided by what a share of one is worth, c = (C − R_A) / S_A, an entitlement becomes a weight of s + r / c:
+//! who has a share and no reservation has his share for a weight, whoever else is busy, so that only the weights of
+//! reservations ever change.
 
 use crate::limits::{Cpu, DEFAULT_SHARE};
 
@@ -32,17 +33,20 @@ impl Claim {
         Self { reserve: cpu.reserve.unwrap_or(0.0), share: cpu.effective_share() as f64, bound }
     }
 
-    /// Whether it is more than a plain share: then what static weights give it depends on who else is busy, or on when its bound holds.
+    /// Whether it is more than a plain share: then what static weights give it depends on who else is busy, or on when
+    /// its bound holds.
     pub fn is_special(&self) -> bool {
         self.reserve > 0.0 || self.bound < 1.0
     }
 }
 
-/// The least part of the machine that all shares together are left with, however much is reserved: weights have to stay finite.
+/// The least part of the machine that all shares together are left with, however much is reserved: weights have to stay
+/// finite.
 const LEAST_LEFT: f64 = 0.002;
 
-/// A reservation that a bound holds down gets twice the weight that it needs, so that the bound decides, exactly, and not the weight: also while the
-/// host's own work takes up to half of the machine, and in every period of the bound, which is shorter than a round of all that run.
+/// A reservation that a bound holds down gets twice the weight that it needs, so that the bound decides, exactly, and
+/// not the weight: also while the host's own work takes up to half of the machine, and in every period of the bound,
+/// which is shorter than a round of all that run.
 const HEADROOM: f64 = 2.0;
 
 /// What a share of one is worth among `claims`, which have `capacity` of the machine between them.
@@ -109,8 +113,8 @@ impl Scale {
         }
     }
 
-    /// Weights in units of shares as the kernel takes them. Where one would be too large all are scaled down, by a power of four so that this happens
-    /// seldom.
+    /// Weights in units of shares as the kernel takes them. Where one would be too large all are scaled down, by a
+    /// power of four so that this happens seldom.
     pub fn fit(self, weights: &[f64]) -> Vec<u64> {
         let unit = self.usual() as f64 / DEFAULT_SHARE as f64;
         let largest = weights.iter().fold(0.0_f64, |largest, weight| largest.max(*weight)) * unit;

@@ -1,17 +1,19 @@
 //! The governor of processor time: who is busy now, and the weights that follow.
 //!
-//! Static weights, computed over everybody, honour every reservation; but with only some of them busy they hand spare time to the wrong ones (16
-//! points off in the worst case measured). So while two or more want to run, and one of them has a reservation and a share, the governor looks every
-//! [`TICK`] at what each used, and computes the weights over those that want to run:
+//! Static weights, computed over everybody, honour every reservation; but with only some of them busy they hand spare
+//! time to the wrong ones (16 points off in the worst case measured). So while two or more want to run, and one of them
+//! has a reservation and a share, the governor looks every [`TICK`] at what each used, and computes the weights over
+//! those that want to run:
 //!
 //! ```text
 //!   used ns ──observe──▶ rates ──▶ hungry? ──▶ worth of a share ──▶ weights ──▶ those that changed
 //! ```
 //!
-//! Nobody can see from outside what a group *would* use. Whoever uses something while the machine is full is taken to want more, on trial: if he then
-//! does not use what he could, he is content for a while, and what he uses is taken off what the others share. One that is idle keeps the weight that
-//! honours his reservation the moment he wakes. Those who want everything have accounts besides ([`Arrears`](crate::arrears)), and where weights do
-//! not help whoever has a reservation, the others get bounds for a time ([`Restraint`](crate::restraint)).
+//! Nobody can see from outside what a group *would* use. Whoever uses something while the machine is full is taken to
+//! want more, on trial: if he then does not use what he could, he is content for a while, and what he uses is taken off
+//! what the others share. One that is idle keeps the weight that honours his reservation the moment he wakes. Those who
+//! want everything have accounts besides ([`Arrears`](crate::arrears)), and where weights do not help whoever has a
+//! reservation, the others get bounds for a time ([`Restraint`](crate::restraint)).
 
 use crate::arrears::Arrears;
 use crate::entitlement::{Claim, Scale, worth};
@@ -25,8 +27,8 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How often to look whether it has begun to matter: whoever wakes on a reservation may go without it for as long.
 pub const NAP: Duration = Duration::from_millis(200);
 
-/// One in so many of those that were idle is looked at again each time, where nothing is promised to them: hundreds of guests idle while two compete, and
-/// who of them wakes has the weight that is his meanwhile.
+/// One in so many of those that were idle is looked at again each time, where nothing is promised to them: hundreds of
+/// guests idle while two compete, and who of them wakes has the weight that is his meanwhile.
 const SELDOM: u32 = 4;
 
 /// How often everybody is looked at when it begins to matter: who is busy shows at the second look.
@@ -44,7 +46,8 @@ const TRIAL: u32 = 4;
 /// The longest that somebody found content is left alone, in looks.
 const LONGEST_CONTENT: u32 = 256;
 
-/// Of the machine, what those that are awake are taken to have at least when the others wake: weights have to stay finite.
+/// Of the machine, what those that are awake are taken to have at least when the others wake: weights have to stay
+/// finite.
 const LEAST_AWAKE: f64 = 0.01;
 
 /// Whoever wakes has a little more than his reservation for a moment, rather than a little less.
@@ -104,7 +107,8 @@ impl<K: Ord + Clone> Governor<K> {
         Self { members, processors: processors.max(1), scale, restraint, looks: 0 }
     }
 
-    /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was told another.
+    /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was
+    /// told another.
     pub fn join(&mut self, key: K, claim: Claim, told: Option<u64>) {
         let told = told.unwrap_or(self.scale.usual());
         let new = Member {
@@ -125,7 +129,7 @@ impl<K: Ord + Clone> Governor<K> {
         self.members.entry(key).and_modify(changed).or_insert(new);
     }
 
-    /// Lets a member go.
+    /// Removes a member, and forgets what was counted of it.
     pub fn leave(&mut self, key: &K) {
         self.members.remove(key);
     }
@@ -140,7 +144,8 @@ impl<K: Ord + Clone> Governor<K> {
         self.members.len() > 1 && self.members.values().any(|member| member.claim.is_special())
     }
 
-    /// Those to look at now: while nobody competes, those with a reservation or a bound; otherwise all that are awake besides, and a part of the others in turn.
+    /// Those to look at now: while nobody competes, those with a reservation or a bound; otherwise all that are awake
+    /// besides, and a part of the others in turn.
     pub fn to_look_at(&mut self) -> Vec<K> {
         let competes = self.competes();
         self.looks = if competes { self.looks.saturating_add(1) } else { 0 };
@@ -174,7 +179,8 @@ impl<K: Ord + Clone> Governor<K> {
         }
     }
 
-    /// Takes in the part of the time since the last look in which a process of a member waited for a processor; `None` where nobody can tell.
+    /// Takes in the part of the time since the last look in which a process of a member waited for a processor; `None`
+    /// where nobody can tell.
     pub fn waited(&mut self, key: &K, part: Option<f64>) {
         if let Some(member) = self.members.get_mut(key) {
             member.waits = part;
@@ -191,7 +197,8 @@ impl<K: Ord + Clone> Governor<K> {
         self.weigh()
     }
 
-    /// The bounds that have to change, as fractions of the machine: `None` lets a member have what his own claim allows.
+    /// The bounds that have to change, as fractions of the machine: `None` lets a member have what his own claim
+    /// allows.
     pub fn bounds(&mut self) -> Vec<(K, Option<f64>)> {
         /// A smaller change is not worth telling the kernel.
         const WORTH_TELLING: f64 = 0.1;
@@ -257,7 +264,8 @@ impl<K: Ord + Clone> Governor<K> {
         let asleep = |member: &&Member| !in_set(member) && member.claim.reserve > 0.0;
         let awake: f64 = claims.iter().map(|claim| claim.weight(value)).sum();
         let reserved: f64 = self.members.values().filter(asleep).map(|member| member.claim.reserve).sum();
-        // All those that sleep on a reservation may wake at once: then each has his part of what they and the others weigh together.
+        // All those that sleep on a reservation may wake at once: then each has his part of what they and the others
+        // weigh together.
         let unit = awake / (1.0 - reserved).max(LEAST_AWAKE);
         let weight = |member: &Member| {
             let claim = &member.claim;
@@ -280,7 +288,8 @@ impl<K: Ord + Clone> Governor<K> {
         changed
     }
 
-    /// Counts what those that want everything had against what they were due of what they had together. Who is held by his bound is not among them.
+    /// Counts what those that want everything had against what they were due of what they had together. Who is held by
+    /// his bound is not among them.
     fn keep_accounts(&mut self) {
         let value = worth(&self.contenders(), self.capacity());
         let counts =
@@ -311,7 +320,8 @@ impl<K: Ord + Clone> Governor<K> {
         let busy = self.contenders();
         let value = worth(&busy, self.capacity());
         let one = 1.0 / f64::from(self.processors);
-        // The host's own work, and the host of a virtual machine, take some of it: nobody is content because there is less for all.
+        // The host's own work, and the host of a virtual machine, take some of it: nobody is content because there is
+        // less for all.
         let due: f64 = busy.iter().map(|claim| claim.entitlement(value)).sum();
         let had: f64 = self.members.values().filter(|member| member.is_busy()).map(|member| member.rate).sum();
         let delivered = if due > 0.0 { (had / due).min(1.0) } else { 1.0 };

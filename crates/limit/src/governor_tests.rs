@@ -221,7 +221,8 @@ fn whoever_they_are_they_get_their_due() {
     }
 }
 
-/// Weights are of no use to `guests[0]`, who has at most `squeezed` of the machine as long as the other is not held to less.
+/// Weights are of no use to `guests[0]`, who has at most `squeezed` of the machine as long as the other is not held to
+/// less.
 fn squeeze(world: &mut World, waits: Option<f64>, ticks: u32) -> Vec<Option<f64>> {
     let mut held = None;
     let mut seen = Vec::new();

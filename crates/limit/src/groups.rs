@@ -1,4 +1,5 @@
-//! Where each controller acts on a set of processes: version 1 or 2, controller by controller, for a host may have both.
+//! Where each controller acts on a set of processes: version 1 or 2, controller by controller, for a host may have
+//! both.
 
 use pando_kernel::cgroup::Seat;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// All of them.
+    /// All controllers that Pando uses.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Cpuset, Self::Memory, Self::Io, Self::Pids];
 
     /// Its name in version 2.
@@ -40,20 +41,20 @@ pub struct Groups {
     seats: [Option<Seat>; 5],
     /// Where processor time is counted in version 1.
     account: Option<PathBuf>,
-    /// The group of version 2 that lies within and holds the processes themselves: protection of memory has to be given on the whole way down to it,
-    /// unless the hierarchy is mounted with `memory_recursiveprot`.
+    /// The group of version 2 that lies within and holds the processes themselves: protection of memory has to be given
+    /// on the whole way down to it, unless the hierarchy is mounted with `memory_recursiveprot`.
     inner: Option<PathBuf>,
 }
 
 impl Groups {
-    /// The groups that `seat` finds: by a controller's name in version 2, and `cpuacct`. `inner` is the group of version 2, within those, that holds
-    /// the processes.
+    /// The groups that `seat` finds: by a controller's name in version 2, and `cpuacct`. `inner` is the group of
+    /// version 2, within those, that holds the processes.
     pub fn find(seat: impl Fn(&str) -> Option<Seat>, inner: Option<PathBuf>) -> Self {
         let account = seat("cpuacct").filter(|seat| !seat.unified).map(|seat| seat.group);
         Self { seats: Controller::ALL.map(|controller| seat(controller.name())), account, inner }
     }
 
-    /// Where a controller acts.
+    /// The group where a controller acts on these processes, if it is there.
     pub fn seat(&self, controller: Controller) -> Option<&Seat> {
         self.seats[controller as usize].as_ref()
     }

@@ -1,7 +1,8 @@
 //! Guarantees and limits on plain control groups, of version 1 and 2.
 //!
-//! This crate knows groups, files and numbers; who is in a group is no matter here. What is granted is one plain structure, [`Limits`]; what it means
-//! on this machine is a plan, a list of files and words; making it is writing them.
+//! This crate knows groups, files and numbers; who is in a group is no matter here. What is granted is one plain
+//! structure, [`Limits`]; what it means on this machine is a plan, a list of files and words; making it is writing
+//! them.
 //!
 //! ```text
 //!   texts ──▶ Limits ──Machine──▶ refused, warned or borne ──Site──▶ settings ──apply──▶ groups

@@ -9,22 +9,22 @@ pub const DEFAULT_SHARE: u64 = 100;
 /// Everything that can be granted to a set of processes, or kept from them. Nothing set: nothing is limited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Processor time.
+    /// Processor time: what is reserved, shared, and bounded.
     pub cpu: Cpu,
-    /// Memory.
+    /// Memory: what is reserved, and what it is bounded by.
     pub memory: Memory,
     /// How many processes and threads there may be.
     pub pids: Option<u64>,
-    /// Open files.
+    /// Open files: the most of one process, and of all.
     pub files: Files,
-    /// Traffic with the disk.
+    /// Traffic with the disk: its weight and its bounds.
     pub io: Io,
-    /// Room on the disk.
+    /// Room on the disk: bytes and files.
     pub disk: Disk,
 }
 
-/// Processor time, after the token buckets of Linux-VServer: what is reserved is had whenever it is wanted; what is not reserved or not used is split
-/// in proportion to the shares.
+/// Processor time, after the token buckets of Linux-VServer: what is reserved is had whenever it is wanted; what is not
+/// reserved or not used is split in proportion to the shares.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// The part of the whole machine that is guaranteed, as a fraction of 1. Without a share it is an upper bound too.
@@ -47,7 +47,8 @@ impl Cpu {
         }
     }
 
-    /// The upper bound on a machine of `processors`, in processors: the lesser of the limit and, without a share, the reservation.
+    /// The upper bound on a machine of `processors`, in processors: the lesser of the limit and, without a share, the
+    /// reservation.
     pub fn bound(&self, processors: u32) -> Option<f64> {
         let capped = match (self.reserve, self.share) {
             (Some(reserve), None) => Some(reserve * f64::from(processors)),
@@ -60,7 +61,7 @@ impl Cpu {
     }
 }
 
-/// Memory, all in bytes.
+/// Bounds and reservations of memory, all in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// The most that all processes together may hold, their page cache included.
@@ -77,7 +78,7 @@ pub struct Memory {
     pub virtual_size: Option<u64>,
     /// The most System V shared memory (kernel.shmall of the IPC namespace).
     pub sysv: Option<u64>,
-    /// The size of /dev/shm.
+    /// The size of /dev/shm, in bytes.
     pub shm: Option<u64>,
 }
 
@@ -89,7 +90,7 @@ impl Memory {
     }
 }
 
-/// Open files.
+/// Bounds of open files, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     /// The most that one process may have open (RLIMIT_NOFILE).
@@ -103,13 +104,13 @@ pub struct Files {
 pub struct Io {
     /// The weight among those that wait for the device, 1 to 1000; 100 is usual.
     pub weight: Option<u64>,
-    /// Bytes read a second.
+    /// The most bytes a second that are read.
     pub read_rate: Option<u64>,
-    /// Bytes written a second.
+    /// The most bytes a second that are written.
     pub write_rate: Option<u64>,
-    /// Reads a second.
+    /// The most reads a second (operations).
     pub read_ops: Option<u64>,
-    /// Writes a second.
+    /// The most writes a second (operations).
     pub write_ops: Option<u64>,
 }
 
@@ -120,12 +121,12 @@ impl Io {
     }
 }
 
-/// Room on the disk.
+/// Bounds of room on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes.
+    /// The most bytes that the files may take.
     pub size: Option<u64>,
-    /// Files and directories.
+    /// The most files and directories there may be.
     pub inodes: Option<u64>,
 }
 

@@ -10,9 +10,9 @@ use crate::refusal::Refusal;
 pub struct Machine {
     /// The numbers of the processors that are online.
     pub processors: Vec<u32>,
-    /// Bytes of memory.
+    /// The size of memory, in bytes.
     pub memory: u64,
-    /// Bytes of swap.
+    /// The size of swap, in bytes.
     pub swap: u64,
     /// What is granted to nobody beyond.
     pub ceilings: Ceilings,
@@ -23,7 +23,7 @@ pub struct Machine {
 pub struct Promised {
     /// As a fraction of the machine's processors.
     pub cpu: f64,
-    /// In bytes.
+    /// The reservations of memory, in bytes.
     pub memory: u64,
 }
 
@@ -40,12 +40,13 @@ impl Machine {
         }
     }
 
-    /// How many processors.
+    /// The number of processors that are online.
     pub fn count(&self) -> u32 {
         u32::try_from(self.processors.len()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Refuses what this machine cannot grant, even if nobody else wanted anything; the answer warns of what will not be as it seems.
+    /// Refuses what this machine cannot grant, even if nobody else wanted anything; the answer warns of what will not
+    /// be as it seems.
     pub fn bears(&self, limits: &Limits) -> Result<Vec<String>, Refusal> {
         self.bears_processors(limits)?;
         self.bears_memory(limits)?;
@@ -166,14 +167,14 @@ impl Machine {
 pub struct Free {
     /// Memory that could be had without swapping.
     pub memory: u64,
-    /// Swap.
+    /// Bytes of swap that are free.
     pub swap: u64,
     /// How much swap there is, which may change while the machine runs.
     pub swap_size: u64,
 }
 
 impl Free {
-    /// Now.
+    /// Reads from /proc/meminfo what is free now.
     pub fn look() -> Self {
         Self::read(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
     }

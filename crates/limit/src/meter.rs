@@ -26,7 +26,7 @@ impl CpuMeter {
         Ok(Some(Self { file, unified }))
     }
 
-    /// Nanoseconds used so far.
+    /// The processor time used so far, in nanoseconds.
     pub fn read(&self) -> std::io::Result<u64> {
         let mut bytes = [0; 256];
         let length = self.file.read_at(&mut bytes, 0)?;
@@ -48,8 +48,8 @@ pub fn set_weight(groups: &Groups, weight: u64) -> Result<(), CallError> {
     crate::apply::write(&path, &weight.to_string()).context(|| format!("writing {weight} to {}", path.display()))
 }
 
-/// How heavy all guests together are beside one process of the host, where that has a group of the usual weight: enough that a host's job cannot take
-/// a reservation away, and not so much that it could not run.
+/// How heavy all guests together are beside one process of the host, where that has a group of the usual weight: enough
+/// that a host's job cannot take a reservation away, and not so much that it could not run.
 const FIELD_WEIGHT: u64 = 16;
 
 /// Gives the groups that all guests are below their weight.

@@ -6,8 +6,8 @@
 //!   oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/pando/7,task_memcg=/pando/7,task=hog,pid=123,uid=0
 //! ```
 //!
-//! A process chooses its name, and may choose one that looks like a part of the line: so the fields behind it are read from the end, and those before
-//! it from the beginning, where no slash can be forged.
+//! A process chooses its name, and may choose one that looks like a part of the line: so the fields behind it are read
+//! from the end, and those before it from the beginning, where no slash can be forged.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -35,8 +35,8 @@ fn shown(text: &str) -> usize {
     text.len().saturating_sub(3 * text.matches("\\x").count())
 }
 
-/// Reads a line of the kernel's log; `None` for one that tells of no kill, or of which cannot be told whose process it was: tasks and groups have the names that their
-/// owners chose, and one guest must not speak for another.
+/// Reads a line of the kernel's log; `None` for one that tells of no kill, or of which cannot be told whose process it
+/// was: tasks and groups have the names that their owners chose, and one guest must not speak for another.
 pub fn victim(line: &str) -> Option<Victim> {
     // What stands further on in a message may be a guest's words, such as a program's path.
     let text = line.split_once(';')?.1.strip_prefix("oom-kill:constraint=")?.trim_end();
@@ -82,7 +82,8 @@ impl KernelLog {
         Ok(Self(file))
     }
 
-    /// The next record; WouldBlock where there is none yet. Records that were overwritten before they could be read are passed over.
+    /// The next record; WouldBlock where there is none yet. Records that were overwritten before they could be read are
+    /// passed over.
     pub fn next_record(&mut self) -> io::Result<String> {
         let mut bytes = [0; 8192];
         loop {

@@ -1,15 +1,16 @@
 //! The files that a set of processes has open, all together: what no group counts.
 //!
-//! The directory /proc/PID/fd has as its size the number of its entries (since Linux 6.2), so counting costs microseconds a process. Who has reached what
-//! he may have gets no more: each of his processes is bounded to what it has open (RLIMIT_NOFILE, soft), until there is room again. Where the kernel lets
-//! nobody bound others, or processes were faster, the one that holds the most is ended. The hard bound that needs no looking is `pids` × `files`.
+//! The directory /proc/PID/fd has as its size the number of its entries (since Linux 6.2), so counting costs
+//! microseconds a process. Who has reached what he may have gets no more: each of his processes is bounded to what it
+//! has open (RLIMIT_NOFILE, soft), until there is room again. Where the kernel lets nobody bound others, or processes
+//! were faster, the one that holds the most is ended. The hard bound that needs no looking is `pids` × `files`.
 
 use crate::groups::{Controller, Groups};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How often to look.
+/// How often open files are counted.
 pub const EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Of the most, in percent, what may be open when bounds are lifted again.
@@ -21,7 +22,7 @@ const TOO_MUCH: u64 = 110;
 /// The most processes that are looked at.
 const MOST: usize = 65_536;
 
-/// What was done.
+/// What was done about open files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Nothing had to be.

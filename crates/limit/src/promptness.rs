@@ -1,6 +1,6 @@
-//! Promptness: what is reserved is of little use to a server that gets it milliseconds late. Whoever has a reservation of processor time has short
-//! slices, so that a neighbour's thread that is at work when one of his wakes makes room at once, and does not first use up its own. What each gets in all stays
-//! as the weights say.
+//! Promptness: what is reserved is of little use to a server that gets it milliseconds late. Whoever has a reservation
+//! of processor time has short slices, so that a neighbour's thread that is at work when one of his wakes makes room at
+//! once, and does not first use up its own. What each gets in all stays as the weights say.
 
 use crate::groups::{Controller, Groups};
 use pando_kernel::time_slice;
@@ -8,14 +8,16 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A small part of what the scheduler gives to others: 1.4 ms with two processors, 2.8 with eight and more (EEVDF's base slice).
+/// A small part of what the scheduler gives to others: 1.4 ms with two processors, 2.8 with eight and more (EEVDF's
+/// base slice).
 pub const SLICE: Duration = Duration::from_micros(300);
 
-/// How often to look again for threads that were started meanwhile by one whose turn had not come: who starts them without end is not waited for.
+/// How often to look again for threads that were started meanwhile by one whose turn had not come: who starts them
+/// without end is not waited for.
 const ROUNDS: u32 = 4;
 
-/// Gives the threads in some groups short slices, or usual ones again; what they start has the same. Best effort: kernels before 6.12 have one slice for all, and threads
-/// in groups that a guest made below its own keep theirs.
+/// Gives the threads in some groups short slices, or usual ones again; what they start has the same. Best effort:
+/// kernels before 6.12 have one slice for all, and threads in groups that a guest made below its own keep theirs.
 pub fn set(groups: &Groups, prompt: bool) {
     let files = threads(groups);
     let slice = prompt.then_some(SLICE);

@@ -8,7 +8,8 @@ use std::path::Path;
 
 /// Takes back as much of `bytes` as can be had. Blocking.
 ///
-/// Version 2 has a file for that (memory.reclaim, since Linux 5.19). In version 1 the limit is lowered for a moment: what cannot be taken is left.
+/// Version 2 has a file for that (memory.reclaim, since Linux 5.19). In version 1 the limit is lowered for a moment:
+/// what cannot be taken is left.
 pub fn reclaim(groups: &Groups, bytes: u64) -> Result<(), CallError> {
     let file = |name: &str| groups.file(Controller::Memory, name);
     if groups.is_legacy(Controller::Memory) {

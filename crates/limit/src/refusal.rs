@@ -6,7 +6,7 @@
 pub struct Refusal {
     /// Which limit, such as `memory.limit`.
     pub key: String,
-    /// What was asked for.
+    /// The value that was asked for, in the user's words.
     pub value: String,
     /// What is wrong with it, and what would be right.
     pub why: String,

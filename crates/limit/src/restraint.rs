@@ -1,20 +1,23 @@
 //! Restraint: those who have more than their due are held to it while somebody goes without what is reserved for him.
 //!
-//! Weights divide each processor by itself. Who sleeps and wakes thousands of times a second (a database and its clients) is often queued on one
-//! processor as a whole, and a single busy thread, however light, has the other for itself: beside one such thread a database with nine tenths
-//! reserved was seen with half of the machine. A bound helps where weights do not:
+//! Weights divide each processor by itself. Who sleeps and wakes thousands of times a second (a database and its
+//! clients) is often queued on one processor as a whole, and a single busy thread, however light, has the other for
+//! itself: beside one such thread a database with nine tenths reserved was seen with half of the machine. A bound helps
+//! where weights do not:
 //!
 //! ```text
-//!   calm ──somebody is short, another has too much──▶ on trial ──it helped──▶ kept ──nobody waits, or long enough──▶ calm
-//!                                                         └──it did not──▶ calm, and left alone for ever longer
+//!   calm ──one is short, another has too much──▶ on trial ─┬─it helped──▶ kept ──nobody waits, or long──▶ calm
+//!                                                          └─it did not──▶ calm, and left alone for ever longer
 //! ```
 //!
-//! Once it has helped it is begun again at the first look that finds somebody short: who paused and went on would lose a third of a second each time.
+//! Once it has helped it is begun again at the first look that finds somebody short: who paused and went on would lose
+//! a third of a second each time.
 //!
-//! From outside nobody can see what a group would use. Where the kernel tells how much its processes wait for a processor, only who waits is short;
-//! where it does not, whoever has less than is reserved for him is tried.
+//! From outside nobody can see what a group would use. Where the kernel tells how much its processes wait for a
+//! processor, only who waits is short; where it does not, whoever has less than is reserved for him is tried.
 
-/// Of what is reserved, the part below which somebody goes without: where he is known to wait, and where that is not known.
+/// Of what is reserved, the part below which somebody goes without: where he is known to wait, and where that is not
+/// known.
 const SHORT_AND_WAITS: f64 = 0.97;
 const SHORT: f64 = 0.9;
 
@@ -24,7 +27,8 @@ pub(crate) const WAITING: f64 = 0.1;
 /// How much more than his due is too much: by a factor, and as a part of the machine.
 const TOO_MUCH: (f64, f64) = (1.25, 0.01);
 
-/// Looks that somebody has to be short for, looks that a trial takes, and those at its beginning that show what was before.
+/// Looks that somebody has to be short for, looks that a trial takes, and those at its beginning that show what was
+/// before.
 const PATIENCE: u32 = 2;
 const TRIAL: u32 = 5;
 const SETTLES: u32 = 2;
@@ -32,14 +36,16 @@ const SETTLES: u32 = 2;
 /// Of what was taken from others, what has to have come to those who were short.
 const WORTH_IT: f64 = 0.25;
 
-/// The longest that nothing is tried after a trial that did not help, in looks; and after how many a restraint is questioned again.
+/// The longest that nothing is tried after a trial that did not help, in looks; and after how many a restraint is
+/// questioned again.
 const LONGEST_REST: u32 = 256;
 const QUESTIONED: u32 = 128;
 
 /// For how many looks after a restraint that helped there is no need for patience.
 const PROVEN: u32 = 600;
 
-/// What a look says of the present while a restraint is kept, beside those before it: one look of a tenth of a second proves nothing.
+/// What a look says of the present while a restraint is kept, beside those before it: one look of a tenth of a second
+/// proves nothing.
 const NEWEST: f64 = 0.2;
 
 /// Somebody, as far as this goes.

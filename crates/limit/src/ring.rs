@@ -4,21 +4,22 @@
 //!   magic, capacity, next (24 bytes) │ record │ record │ …        a record is WORDS numbers
 //! ```
 //!
-//! Nothing waits for the disk: after a crash of the machine the newest records may be gone, and a torn file begins anew.
+//! Nothing waits for the disk: after a crash of the machine the newest records may be gone, and a torn file begins
+//! anew.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Numbers a record.
+/// How many numbers a record has.
 pub const WORDS: usize = 12;
 
 const MAGIC: u64 = 0x5041_4e44_4f52_3031;
 const HEADER: u64 = 24;
 const RECORD: u64 = WORDS as u64 * 8;
 
-/// A ring.
+/// A file of bounded size that keeps the newest records.
 #[derive(Clone, Debug)]
 pub struct Ring {
     path: PathBuf,

@@ -1,7 +1,7 @@
 //! The plan: which file of which controller says what.
 //!
-//! Plain data, made without looking at the machine. A file that is not in the plan says what the kernel says of itself, which is [`Setting::usual`];
-//! a change of limits is the new plan, and the usual words for what only the old one had.
+//! Plain data, made without looking at the machine. A file that is not in the plan says what the kernel says of itself,
+//! which is [`Setting::usual`]; a change of limits is the new plan, and the usual words for what only the old one had.
 
 use crate::block_device::Device;
 use crate::groups::{Controller, Groups};
@@ -16,8 +16,8 @@ use crate::socket_bound;
 pub enum Inside {
     /// Nothing.
     Silent,
-    /// The same, where it has the file: that group is all of the hierarchy that programs inside can read, and the heap of a Java program or the threads of a Go
-    /// program go by what stands there.
+    /// The same, where it has the file: that group is all of the hierarchy that programs inside can read, and the heap
+    /// of a Java program or the threads of a Go program go by what stands there.
     Shown,
     /// The same, or it does not hold: protection is given on the whole way down.
     Held,
@@ -28,7 +28,7 @@ pub enum Inside {
 pub struct Setting {
     /// The limit that it comes from.
     pub key: &'static str,
-    /// Whose file.
+    /// The controller whose file it is.
     pub controller: Controller,
     /// The file, or several of which a kernel has one or the other.
     pub files: &'static [&'static str],
@@ -87,8 +87,8 @@ pub struct Site<'a> {
     pub sockets: Option<u64>,
 }
 
-/// The settings of limits, in the order in which they are to be made. Weights of processor time are not among them: those depend on who else is busy
-/// (see [`crate::governor`]).
+/// The settings of limits, in the order in which they are to be made. Weights of processor time are not among them:
+/// those depend on who else is busy (see [`crate::governor`]).
 pub fn plan(limits: &Limits, site: &Site<'_>, processors: u32) -> Result<Vec<Setting>, Refusal> {
     let mut settings = Vec::new();
     cpu(&limits.cpu, site, processors, &mut settings)?;
@@ -133,7 +133,8 @@ fn cpu(cpu: &Cpu, site: &Site<'_>, processors: u32, settings: &mut Vec<Setting>)
     if let Some(cpus) = &cpu.cpus {
         let list = quantity::show_list(cpus);
         needs(site, Controller::Cpuset, "cpu.cpus", &list)?;
-        // A group with processes in it can never be left without processors again (ENOSPC): what is usual are those of the group above.
+        // A group with processes in it can never be left without processors again (ENOSPC): what is usual are those of
+        // the group above.
         settings.push(Setting::new("cpu.cpus", Controller::Cpuset, &["cpuset.cpus"], list, INHERITED).shown());
     }
     Ok(())

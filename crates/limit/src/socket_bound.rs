@@ -1,7 +1,8 @@
 //! Memory in the buffers of sockets.
 //!
-//! Version 2 counts it with all other memory. Version 1 does so in a file of its own, and not at all where nobody has said a bound there: whoever sends to
-//! himself and never reads then has as much as the whole machine grants to all sockets (tcp(7), tcp_mem; udp(7), udp_mem), beside any limit of memory.
+//! Version 2 counts it with all other memory. Version 1 does so in a file of its own, and not at all where nobody has
+//! said a bound there: whoever sends to himself and never reads then has as much as the whole machine grants to all
+//! sockets (tcp(7), tcp_mem; udp(7), udp_mem), beside any limit of memory.
 //!
 //! ```text
 //!   the machine's pool ──/2──▶ all guests together ──▶ each: its limit of memory, else a sixteenth of the pool
@@ -12,7 +13,8 @@ use crate::limits::Memory;
 use crate::setting::Setting;
 use pando_kernel::CallError;
 
-/// Version 1's file. It bounds sockets of every family that count their buffers, those of UDP too. What was made before there was a bound is not counted.
+/// Version 1's file. It bounds sockets of every family that count their buffers, those of UDP too. What was made before
+/// there was a bound is not counted.
 const FILE: &str = "memory.kmem.tcp.limit_in_bytes";
 
 /// What it comes from, said so that it is told from the limit on all other memory.
@@ -27,7 +29,8 @@ const PART_OF_ONE: u64 = 16;
 /// The part of it that all sets together may have: what is left is the host's.
 const PART_OF_ALL: u64 = 2;
 
-/// What the machine grants to all sockets, in bytes: the smaller pool of its protocols. `None` where that cannot be read.
+/// What the machine grants to all sockets, in bytes: the smaller pool of its protocols. `None` where that cannot be
+/// read.
 pub fn pool() -> Option<u64> {
     POOLS.iter().filter_map(|path| most(&std::fs::read_to_string(path).ok()?)).min()
 }
@@ -37,7 +40,8 @@ fn most(text: &str) -> Option<u64> {
     pages.checked_mul(rustix::param::page_size() as u64)
 }
 
-/// The setting that bounds the sockets in some groups; `None` where they are counted with all other memory, or nothing is known of the pool.
+/// The setting that bounds the sockets in some groups; `None` where they are counted with all other memory, or nothing
+/// is known of the pool.
 pub(crate) fn setting(memory: &Memory, pool: Option<u64>, groups: &Groups) -> Option<Setting> {
     let own = pool.filter(|_| groups.is_legacy(Controller::Memory))? / PART_OF_ONE;
     let setting = Setting::new(KEY, Controller::Memory, &[FILE], memory.limit.unwrap_or(own), own);
@@ -45,8 +49,8 @@ pub(crate) fn setting(memory: &Memory, pool: Option<u64>, groups: &Groups) -> Op
     Some(Setting { optional: true, ..setting })
 }
 
-/// Bounds the sockets of all sets of processes together, in the groups that theirs lie in. The kernel begins to count where the first bound is said,
-/// for which it changes its own program: with one that stays, no start waits for that.
+/// Bounds the sockets of all sets of processes together, in the groups that theirs lie in. The kernel begins to count
+/// where the first bound is said, for which it changes its own program: with one that stays, no start waits for that.
 pub fn bound_all(groups: &Groups, pool: Option<u64>) -> Result<(), CallError> {
     let own = setting(&Memory::default(), pool, groups);
     let all = own.zip(pool).map(|(own, pool)| Setting { value: (pool / PART_OF_ALL).to_string(), ..own });

@@ -13,13 +13,13 @@ pub struct Usage {
     pub throttled_ns: u64,
     /// Bytes of memory now, page cache included.
     pub memory: u64,
-    /// Of that, page cache.
+    /// Bytes of that memory that are page cache.
     pub cache: u64,
-    /// Bytes in swap now.
+    /// Bytes that lie in swap now.
     pub swap: u64,
     /// How often the kernel killed a process for want of memory within the limit.
     pub oom_kills: u64,
-    /// Processes and threads now.
+    /// The number of processes and threads now.
     pub pids: u64,
     /// Bytes read from block devices, ever.
     pub read: u64,
@@ -28,7 +28,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads the groups' files.
+    /// Reads what is used from the files of the groups.
     pub fn read(groups: &Groups) -> Self {
         let (cpu_ns, throttled_ns) = processor_time(groups);
         let (read, written) = traffic(groups);

@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 pub struct WaitMeter(File);
 
 impl WaitMeter {
-    /// The meter of groups. Only version 2 tells, and only where the kernel looks after pressure (`psi=1`; since Linux 4.20).
+    /// The meter of groups. Only version 2 tells, and only where the kernel looks after pressure (`psi=1`; since Linux
+    /// 4.20).
     pub fn open(groups: &Groups) -> Option<Self> {
         File::open(groups.inner()?.join("cpu.pressure")).ok().map(Self)
     }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the processes of a cgroup send gets the priority by which its class of traffic is found (HTB looks a packet's priority up among its classes),
- * and what comes to them faster than they are granted is dropped. Both count. src/bandwidth/tag.rs writes the grants.
+ * What the processes of a cgroup send gets the priority by which its class of traffic is found (HTB looks a packet's
+ * priority up among its classes), and what comes to them faster than they are granted is dropped. Both count.
+ * src/bandwidth/tag.rs writes the grants.
  *
- * By the cgroup and not by a filter on the device: so it holds whatever address a guest sends from, and where guests share one.
+ * By the cgroup and not by a filter on the device: so it holds whatever address a guest sends from, and where guests
+ * share one.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * bind(2): own addresses only. ANY becomes the guest's anchor, so that it never meets another's ANY on the same port; 127.0.0.x and ::1 become
- * the guest's private loopback addresses.
+ * bind(2): own addresses only. ANY becomes the guest's anchor, so that it never meets another's ANY on the same port;
+ * 127.0.0.x and ::1 become the guest's private loopback addresses.
  */
 #ifndef PANDO_BIND_H
 #define PANDO_BIND_H
@@ -67,7 +67,10 @@ static __always_inline __u32 any6_flags(struct bpf_sock *sk)
 	return NOTE_ANY;
 }
 
-/* A dual-stack ANY is anchored at an IPv4 address: only so does it conflict with an IPv4 ANY on the same port, as it must. */
+/*
+ * A dual-stack ANY is anchored at an IPv4 address: only so does it conflict with an IPv4 ANY on the same port, as it
+ * must.
+ */
 static __always_inline struct ip6 anchor6_for(const struct guest *g, __u32 flags)
 {
 	return flags & NOTE_V6ONLY ? g->anchor6 : mapped6(g->anchor4);

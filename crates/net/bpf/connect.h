@@ -41,8 +41,8 @@ static __always_inline int route6(const struct guest *g, struct ip6 *to, struct 
 }
 
 /*
- * A datagram socket is at its source address from now on, though it never was bound, and stays there when it is connected to nobody any more. A connection needs
- * no note: it goes with its address.
+ * A datagram socket is at its source address from now on, though it never was bound, and stays there when it is
+ * connected to nobody any more. A connection needs no note: it goes with its address.
  */
 static __always_inline int settle(struct bpf_sock *sk, const struct guest *g)
 {
@@ -68,7 +68,10 @@ int pando_connect4(struct bpf_sock_addr *ctx)
 	if (ctx->sk->src_ip4)
 		return 1;
 	source.sin_addr.s_addr = from;
-	/* It fails for a datagram socket that has sent before and so has a port: that one would go on with the host's address. */
+	/*
+	 * It fails for a datagram socket that has sent before and so has a port: that one would go on with the host's
+	 * address.
+	 */
 	return bpf_bind(ctx, (struct sockaddr *)&source, sizeof(source)) ? deny(EINVAL) : settle(ctx->sk, g);
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* socket(2) and listen(2) in a guest: the kinds whose every packet the other hooks see, and no socket without a note. */
+/*
+ * socket(2) and listen(2) in a guest: the kinds whose every packet the other hooks see, and no socket without a note.
+ */
 #ifndef PANDO_CREATE_H
 #define PANDO_CREATE_H
 
 #include "guest.h"
 
 /*
- * Raw sockets name any source. Echo sockets (SOCK_DGRAM of ICMP), SCTP, MPTCP and UDP-Lite reach no sendmsg hook of ours, or bind by ways of
- * their own, and would send from the host's address.
+ * Raw sockets name any source. Echo sockets (SOCK_DGRAM of ICMP), SCTP, MPTCP and UDP-Lite reach no sendmsg hook of
+ * ours, or bind by ways of their own, and would send from the host's address.
  */
 SEC("cgroup/sock_create")
 int pando_create(struct bpf_sock *sk)
@@ -21,7 +23,10 @@ int pando_create(struct bpf_sock *sk)
 	return 0;
 }
 
-/* listen(2) without bind(2) gets a port on the real ANY, and no hook can refuse it: it is noted, and steering keeps the host's traffic from it. */
+/*
+ * listen(2) without bind(2) gets a port on the real ANY, and no hook can refuse it: it is noted, and steering keeps the
+ * host's traffic from it.
+ */
 SEC("sockops")
 int pando_listen(struct bpf_sock_ops *ctx)
 {

@@ -95,7 +95,10 @@ struct {
 	__type(value, struct note);
 } notes SEC(".maps");
 
-/* Ports on which a guest has a socket on the real ANY, in network order: only for those are packets to the host's own addresses looked at. */
+/*
+ * Ports on which a guest has a socket on the real ANY, in network order: only for those are packets to the host's own
+ * addresses looked at.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Host mode: a server of the host's that listens on ANY holds its port on the host's addresses alone, so that guests can have the same port on theirs.
- * Like a guest's it is bound to an anchor, an address that nobody else has; unlike a guest's it is found by lookups themselves (lookup.h) and not by
- * steering, since the host must be reached by devices that came a moment ago, and with no Pando running.
+ * Host mode: a server of the host's that listens on ANY holds its port on the host's addresses alone, so that guests
+ * can have the same port on theirs. Like a guest's it is bound to an anchor, an address that nobody else has; unlike a
+ * guest's it is found by lookups themselves (lookup.h) and not by steering, since the host must be reached by devices
+ * that came a moment ago, and with no Pando running.
  *
- * Connections' servers only. One of datagrams that is on ANY hears broadcast and multicast too, and at an anchor would not.
+ * Connections' servers only. One of datagrams that is on ANY hears broadcast and multicast too, and at an anchor would
+ * not.
  */
 #ifndef PANDO_HOST_H
 #define PANDO_HOST_H
@@ -28,7 +30,10 @@ struct {
 	__type(value, __u64);
 } doors SEC(".maps");
 
-/* The cookie of the network namespace that is the host's: its control groups hold processes of others as well. 0 is none's. */
+/*
+ * The cookie of the network namespace that is the host's: its control groups hold processes of others as well. 0 is
+ * none's.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -56,8 +61,9 @@ static __always_inline int is_at_home(void *ctx)
 }
 
 /*
- * Whether what binds ANY is going to be a server, as far as one can know: servers ask for SO_REUSEADDR, or could not be started again; clients that want a
- * port of their own do not. Those who share a port (SO_REUSEPORT), and subflows of MPTCP, which cannot be kept in a map, are left alone.
+ * Whether what binds ANY is going to be a server, as far as one can know: servers ask for SO_REUSEADDR, or could not be
+ * started again; clients that want a port of their own do not. Those who share a port (SO_REUSEPORT), and subflows of
+ * MPTCP, which cannot be kept in a map, are left alone.
  */
 static __always_inline int is_a_server(struct bpf_sock_addr *ctx)
 {
@@ -109,7 +115,10 @@ static __always_inline __u32 noted_of_host(struct bpf_sock *sk)
 	return note && note->guest == HOST ? note->flags : 0;
 }
 
-/* Who was taken for a server and connects would do so from the anchor: at home that works, and elsewhere nobody would answer. */
+/*
+ * Who was taken for a server and connects would do so from the anchor: at home that works, and elsewhere nobody would
+ * answer.
+ */
 SEC("cgroup/connect4")
 int pando_h_connect4(struct bpf_sock_addr *ctx)
 {

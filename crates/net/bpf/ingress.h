@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Whatever way a packet found a guest's socket, it is for an address that is the guest's now, or it is dropped. Some sockets no hook sees being bound: the
- * kernel gives a port to one that tries to send and fails, or that was connected before. They are on the real ANY, or at an address from before.
+ * Whatever way a packet found a guest's socket, it is for an address that is the guest's now, or it is dropped. Some
+ * sockets no hook sees being bound: the kernel gives a port to one that tries to send and fails, or that was connected
+ * before. They are on the real ANY, or at an address from before.
  *
- * A connection that stands has an address that was the guest's when it was made, and is ended when that is lost: of TCP only listeners are asked.
+ * A connection that stands has an address that was the guest's when it was made, and is ended when that is lost: of TCP
+ * only listeners are asked.
  */
 #ifndef PANDO_INGRESS_H
 #define PANDO_INGRESS_H

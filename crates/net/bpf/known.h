@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Sockets that the stack must find by itself, because it asks when steering has no say: a datagram put together from fragments, a connection
- * that takes the place of one in TIME_WAIT, the answer to a SYN cookie.
+ * Sockets that the stack must find by itself, because it asks when steering has no say: a datagram put together from
+ * fragments, a connection that takes the place of one in TIME_WAIT, the answer to a SYN cookie.
  */
 #ifndef PANDO_KNOWN_H
 #define PANDO_KNOWN_H
@@ -31,7 +31,9 @@ struct {
 	__type(value, __u32);
 } own_look SEC(".maps");
 
-/* Until when (nanoseconds since boot) answers to SYN cookies may come; 0: none are expected, and none are looked for. */
+/*
+ * Until when (nanoseconds since boot) answers to SYN cookies may come; 0: none are expected, and none are looked for.
+ */
 __u64 cookies_until = 0;
 
 #define COOKIE_LIFE (120ull * 1000000000)
@@ -65,7 +67,10 @@ struct sock___listening {
 	__u32 sk_max_ack_backlog;
 } __attribute__((preserve_access_index));
 
-/* A listener whose queue is full answers with cookies, of which it keeps nothing: the handshake's last packet then finds no connection. */
+/*
+ * A listener whose queue is full answers with cookies, of which it keeps nothing: the handshake's last packet then
+ * finds no connection.
+ */
 static __always_inline void expect_cookies(struct bpf_sock *listener)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(listener);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The stack looks for a listener by itself: for a guest's address it must not find one that listens on the real ANY, which is the host's. Here
- * arrive the packets that steering assigned to nobody.
+ * The stack looks for a listener by itself: for a guest's address it must not find one that listens on the real ANY,
+ * which is the host's. Here arrive the packets that steering assigned to nobody.
  */
 #ifndef PANDO_LOOKUP_H
 #define PANDO_LOOKUP_H
@@ -10,7 +10,10 @@
 #include "host.h"
 #include "known.h"
 
-/* An address that is the host's: whoever of it listens on ANY waits at an anchor, if there is host mode, or is found by the stack. */
+/*
+ * An address that is the host's: whoever of it listens on ANY waits at an anchor, if there is host mode, or is found by
+ * the stack.
+ */
 static __always_inline int of_host(struct bpf_sk_lookup *ctx)
 {
 	struct door door = { .port = bpf_htons(ctx->local_port), .family = ctx->family };

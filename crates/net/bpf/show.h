@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What programs are told of addresses: the reverse of what bind, connect and sendmsg put in their place. These hooks cannot deny. Only of a loopback
- * address it is asked whose it is: every datagram that is received comes by here.
+ * What programs are told of addresses: the reverse of what bind, connect and sendmsg put in their place. These hooks
+ * cannot deny. Only of a loopback address it is asked whose it is: every datagram that is received comes by here.
  */
 #ifndef PANDO_SHOW_H
 #define PANDO_SHOW_H

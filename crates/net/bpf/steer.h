@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Incoming packets, on every device: a packet to a guest's address finds the guest's sockets and no others. What is bound to that very address
- * the stack would find by itself; what the guest bound to ANY lies at its anchor, and the packet is assigned to it here.
+ * Incoming packets, on every device: a packet to a guest's address finds the guest's sockets and no others. What is
+ * bound to that very address the stack would find by itself; what the guest bound to ANY lies at its anchor, and the
+ * packet is assigned to it here.
  *
  * Of TCP only packets that open a connection are looked at: for all others the stack knows the connection.
  */
@@ -45,8 +46,9 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 #define MOST_BEFORE 255
 
 /*
- * The network's header, if that many bytes lie in one piece from there on, as they do in all but a few packets; else 0, and they have to be copied, by calls that
- * cost more than all else that is done with most packets. For programs on a device the kernel puts the header of the link, as long as it says, back before it.
+ * The network's header, if that many bytes lie in one piece from there on, as they do in all but a few packets; else 0,
+ * and they have to be copied, by calls that cost more than all else that is done with most packets. For programs on a
+ * device the kernel puts the header of the link, as long as it says, back before it.
  */
 static __always_inline void *in_one_piece(struct __sk_buff *skb, __u32 size)
 {
@@ -95,7 +97,10 @@ static __always_inline struct bpf_sock *look(struct __sk_buff *skb, int tcp, str
 	return sk;
 }
 
-/* Volatile: the compiler would merge accesses that the verifier wants apart. A call would do as well, and cost every datagram a return. */
+/*
+ * Volatile: the compiler would merge accesses that the verifier wants apart. A call would do as well, and cost every
+ * datagram a return.
+ */
 static __always_inline __u32 bound_to4(struct bpf_sock *sk) { return *(volatile __u32 *)&sk->src_ip4; }
 static __always_inline __u32 peer_port(struct bpf_sock *sk) { return *(volatile __be16 *)&sk->dst_port; }
 static __always_inline void bound_to6(struct bpf_sock *sk, struct ip6 *a)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Packets of connections whose owner is away: they are dropped on their way in, on every device, so that nobody tells the other end that there is no
- * such connection. It sends them again until the owner is back. src/withhold.rs writes which they are.
+ * Packets of connections whose owner is away: they are dropped on their way in, on every device, so that nobody tells
+ * the other end that there is no such connection. It sends them again until the owner is back. src/withhold.rs writes
+ * which they are.
  */
 #include <linux/bpf.h>
 #include <linux/in.h>

@@ -1,4 +1,5 @@
-//! Runs a command that owns the given addresses and no others: `confine CGROUP NUMBER IP… -- COMMAND…`. The cgroup, of version 2, must exist.
+//! Runs a command that owns the given addresses and no others: `confine CGROUP NUMBER IP… -- COMMAND…`. The cgroup, of
+//! version 2, must exist.
 //!
 //! It shows the crate at work without Pando around it: everything is removed when the command has ended.
 

@@ -1,4 +1,5 @@
-//! Sockets of the host's that hold their port on every address: what `doctor` warns of, since no guest on the shared network can bind such a port.
+//! Sockets of the host's that hold their port on every address: what `doctor` warns of, since no guest on the shared
+//! network can bind such a port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,9 +7,9 @@ use std::path::Path;
 /// A port that is held on every address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
-    /// `tcp` or `udp`.
+    /// The protocol, `tcp` or `udp`.
     pub protocol: &'static str,
-    /// The port.
+    /// The number of the port.
     pub port: u16,
     /// Who holds it, as far as this user may know.
     pub process: Option<String>,

@@ -14,24 +14,27 @@ use pando_kernel::{CallError, Context};
 use std::io;
 use std::net::IpAddr;
 
-/// The mark of addresses that were put on a device by [`Devices::add_address`] (IFA_PROTO, Linux 5.18): by it they are found again after a crash.
+/// The mark of addresses that were put on a device by [`Devices::add_address`] (IFA_PROTO, Linux 5.18): by it they are
+/// found again after a crash.
 const OURS: u8 = 0x50;
 
-/// A device.
+/// A network device of the host's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its index, unique in its namespace.
     pub index: u32,
-    /// Its name.
+    /// The device's name in this network namespace.
     pub name: String,
     /// Its addresses with the lengths of their networks' prefixes, in bits.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// Groups of changes that the kernel tells of (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR.
+/// Groups of changes that the kernel tells of (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR,
+/// RTNLGRP_IPV6_IFADDR.
 const CHANGES: [u32; 3] = [1, 5, 9];
 
-/// All devices, as known by the last look at them; what has changed since is waiting to be heard. Own changes are made by the same conversation.
+/// All devices, as known by the last look at them; what has changed since is waiting to be heard. Own changes are made
+/// by the same conversation.
 #[derive(Debug)]
 pub struct Devices {
     asking: Netlink,
@@ -62,8 +65,8 @@ impl Devices {
         Ok(Self { asking, hearing, all })
     }
 
-    /// Takes note of what has changed since the last look; whether a device has come or gone. Another look would take a third of the
-    /// time that a guest needs to be admitted.
+    /// Takes note of what has changed since the last look; whether a device has come or gone. Another look would take a
+    /// third of the time that a guest needs to be admitted.
     ///
     /// # Errors
     ///
@@ -78,13 +81,13 @@ impl Devices {
         Ok(moved > 0)
     }
 
-    /// All that are known.
+    /// All devices that are known from the last look.
     pub fn all(&self) -> &[Device] {
         &self.all
     }
 
-    /// Puts an address on a device, usable at once: whoever gives addresses to guests knows that they are free, so there is no waiting for others
-    /// to object (duplicate address detection).
+    /// Puts an address on a device, usable at once: whoever gives addresses to guests knows that they are free, so
+    /// there is no waiting for others to object (duplicate address detection).
     ///
     /// # Errors
     ///

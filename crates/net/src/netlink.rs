@@ -21,7 +21,8 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// One that asks nothing, and hears what the kernel tells of changes to some groups of things (`enum rtnetlink_groups`).
+    /// One that asks nothing, and hears what the kernel tells of changes to some groups of things (`enum
+    /// rtnetlink_groups`).
     pub(crate) fn hearing(groups: &[u32]) -> io::Result<Self> {
         let hearing = Self::open()?;
         groups.iter().try_for_each(|group| hearing.0.add_membership(*group))?;

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 const AREA: &str = "network";
 
-/// Tries everything.
+/// Tries each feature of the kernel that networks need.
 pub fn find() -> Vec<Finding> {
     let all: [(&str, Attempt, &str, &str); 6] = [
         ("veth", || make("probe0", InfoKind::Veth, None), "2.6.24", "no private networks but by macvlan"),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// An address and the network it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// The address.
+    /// The address itself, without its network's length.
     pub ip: IpAddr,
     /// How many of its first bits name the network. Addresses of one network talk from one to the other directly.
     pub prefix: u8,
@@ -53,7 +53,8 @@ pub fn same_network(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     }
 }
 
-/// Places an address: where the host has it, else on the named device, else on the one whose network it belongs to (of several the narrowest).
+/// Places an address: where the host has it, else on the named device, else on the one whose network it belongs to (of
+/// several the narrowest).
 ///
 /// # Errors
 ///

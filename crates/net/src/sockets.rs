@@ -19,7 +19,8 @@ const NLM_F_DUMP: u16 = 0x300;
 /// An answer's attribute (linux/inet_diag.h).
 const INET_DIAG_CGROUP_ID: u16 = 21;
 
-/// The lengths of a message's header, of what precedes a socket's identity in a request and in an answer, and of a whole answer.
+/// The lengths of a message's header, of what precedes a socket's identity in a request and in an answer, and of a
+/// whole answer.
 const HEADER: usize = 16;
 const BEFORE_IDENTITY_IN_REQUEST: usize = 8;
 const BEFORE_IDENTITY: usize = 4;
@@ -32,8 +33,9 @@ const AF_INET6: u8 = 10;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Ends every connection of processes in these cgroups (by their inode numbers) whose local address is `ip`, as if the network had failed
-/// (SOCK_DESTROY, Linux 4.5, where it was built in; groups are told since 5.9). Sockets without a peer live on.
+/// Ends every connection of processes in these cgroups (by their inode numbers) whose local address is `ip`, as if the
+/// network had failed (SOCK_DESTROY, Linux 4.5, where it was built in; groups are told since 5.9). Sockets without a
+/// peer live on.
 ///
 /// # Errors
 ///

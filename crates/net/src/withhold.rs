@@ -1,5 +1,5 @@
-//! Connections whose owner is away for a while: packets to it are dropped, so that the host does not answer them by a reset. The other end sends them
-//! again until the owner is back, or for as long as it likes.
+//! Connections whose owner is away for a while: packets to it are dropped, so that the host does not answer them by a
+//! reset. The other end sends them again until the owner is back, or for as long as it likes.
 //!
 //! Like all of this crate's it lies in the kernel, by names in a BPF file system, and does not depend on this process.
 
@@ -37,7 +37,8 @@ impl Withholding {
     ///
     /// # Errors
     ///
-    /// The kernel lacks something (tcx, Linux 6.6), or this process the privilege. Nothing is withheld then that was not before.
+    /// The kernel lacks something (tcx, Linux 6.6), or this process the privilege. Nothing is withheld then that was
+    /// not before.
     pub fn add(&self, connections: &[Ends]) -> Result<(), SharedError> {
         if connections.is_empty() {
             return Ok(());

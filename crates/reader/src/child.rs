@@ -13,13 +13,15 @@ use std::process::exit;
 /// What a reader is called: its first argument.
 pub(crate) const NAME: &str = "pando-reader";
 
-/// What a reader ends with that did its work, was not asked for anything, could not give up its powers, or did what it must not.
+/// What a reader ends with that did its work, was not asked for anything, could not give up its powers, or did what it
+/// must not.
 pub(crate) const DONE: i32 = 0;
 pub(crate) const UNASKED: i32 = 2;
 pub(crate) const NOT_CONFINED: i32 = 3;
 pub(crate) const GOT_THROUGH: i32 = 4;
 
-/// The first thing that `main` does. If this process was started as a reader it becomes one, and does not return. Records it has understood by these parsers.
+/// The first thing that `main` does. If this process was started as a reader it becomes one, and does not return.
+/// Records it has understood by these parsers.
 pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>, parsers: Parsers<'_>) {
     match arguments.next() {
         Some(name) if name == NAME => {}

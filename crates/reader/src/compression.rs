@@ -8,7 +8,7 @@ const XZ_MEMORY: u64 = 512 << 20;
 /// The window of zstd, as a power of two: what `zstd --long` uses, 128 MiB.
 pub(crate) const ZSTD_WINDOW: u32 = 27;
 
-/// How data is packed.
+/// The format in which data is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.

@@ -10,10 +10,12 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::io;
 
-/// Whose id a reader has: nobody's. Container managers, systemd and account tools give none so high, and no other part of Pando has this one.
+/// Whose id a reader has: nobody's. Container managers, systemd and account tools give none so high, and no other part
+/// of Pando has this one.
 pub(crate) const READER: u32 = u32::MAX - 0x1_0001;
 
-/// Memory of all kinds. Half of it is what unpacking xz may take; the rest is for headers, and for what is mapped of the program.
+/// Memory of all kinds. Half of it is what unpacking xz may take; the rest is for headers, and for what is mapped of
+/// the program.
 const MEMORY: u64 = 1 << 30;
 
 /// Seconds of processor time: a day of unpacking would be one archive of terabytes.

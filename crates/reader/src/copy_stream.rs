@@ -1,4 +1,5 @@
-//! The entries of a tar stream of `pando cp`, read without trust. Such a stream is narrower than an archive: what two readers could read differently is refused.
+//! The entries of a tar stream of `pando cp`, read without trust. Such a stream is narrower than an archive: what two
+//! readers could read differently is refused.
 //!
 //! The tar crate reads long names and pax headers into memory whatever size they claim, so it gives the entries raw
 //! here, and the extensions are put together under a bound.
@@ -14,7 +15,7 @@ const LONGEST_PATH: usize = 4096;
 /// How many extension headers may stand before one entry: long name, long link, pax, and a global one.
 const MOST_EXTENSIONS: usize = 4;
 
-/// What an entry is.
+/// What kind of file an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyKind {
     /// A regular file.
@@ -36,17 +37,17 @@ pub struct CopyEntry {
     pub path: Vec<u8>,
     /// The target of a link.
     pub link: Vec<u8>,
-    /// What it is.
+    /// The kind of file that the entry is.
     pub kind: CopyKind,
     /// Permission bits and the three above them.
     pub mode: u32,
-    /// The owner.
+    /// The id of the owner, as the archive has it.
     pub uid: u32,
-    /// The group.
+    /// The id of the group, as the archive has it.
     pub gid: u32,
-    /// Seconds since the epoch.
+    /// When the content changed, in seconds since the epoch.
     pub modified: i64,
-    /// Bytes of content.
+    /// The size of the content, in bytes.
     pub size: u64,
 }
 

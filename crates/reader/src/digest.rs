@@ -28,7 +28,7 @@ pub struct Digester {
 }
 
 impl Digester {
-    /// For comparing with `wanted`.
+    /// Begins a digest that will be compared with `wanted`.
     pub fn new(wanted: &Sum) -> Self {
         let (state, wanted) = match wanted {
             Sum::Sha256(wanted) => (State::Sha256(Sha256::new()), wanted),
@@ -37,7 +37,7 @@ impl Digester {
         Self { state, wanted: wanted.clone() }
     }
 
-    /// Takes bytes.
+    /// Takes the next bytes of the data.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
             State::Sha256(sum) => sum.update(bytes),

@@ -10,7 +10,7 @@ const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// What containerd writes: the full name of the image.
 const IMAGE_NAME: &str = "io.containerd.image.name";
 
-/// What a document says.
+/// A document of an OCI image, or of `docker save`, as it was parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Document {
     /// An index: what it names.
@@ -30,39 +30,39 @@ pub enum Document {
     Neither,
 }
 
-/// Names a blob.
+/// A reference to a blob of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// As it is written.
+    /// The digest of the blob, as the document writes it.
     pub digest: String,
-    /// In bytes.
+    /// The size of the blob, in bytes.
     pub size: u64,
-    /// As it is written.
+    /// The media type of the blob, as the document writes it.
     pub media_type: String,
     /// What the blob is called.
     pub names: Vec<String>,
-    /// Operating system and architecture.
+    /// Operating system and architecture that it is for, if it says so.
     pub platform: Option<(String, String)>,
 }
 
 /// How an image is made, and would like to be run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The operating system.
+    /// The operating system that the image is for.
     pub os: String,
-    /// The architecture.
+    /// The architecture that the image is for.
     pub architecture: String,
     /// The digests of the layers' plain content, lowest first.
     pub diff_ids: Vec<String>,
-    /// What always runs.
+    /// The command that always runs, before the arguments.
     pub entrypoint: Vec<String>,
-    /// Its arguments.
+    /// The arguments, unless the user gives others.
     pub command: Vec<String>,
-    /// `NAME=VALUE` each.
+    /// Variables of the environment, each as `NAME=VALUE`.
     pub environment: Vec<String>,
-    /// Where it starts.
+    /// The directory where the command starts.
     pub workdir: Option<String>,
-    /// As whom.
+    /// The user that runs it, as `USER[:GROUP]`.
     pub user: Option<String>,
     /// What asks it to stop.
     pub stop_signal: Option<String>,
@@ -73,7 +73,7 @@ pub struct Configuration {
 pub struct SavedImage {
     /// The file of its configuration.
     pub config: String,
-    /// Its names.
+    /// The names that the image was saved under.
     pub tags: Vec<String>,
     /// The files of its layers, lowest first.
     pub layers: Vec<String>,

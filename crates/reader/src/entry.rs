@@ -2,16 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The longest value and name of an extended attribute (XATTR_SIZE_MAX, XATTR_NAME_MAX), and the most of them that one entry may bring.
+/// The longest value and name of an extended attribute (XATTR_SIZE_MAX, XATTR_NAME_MAX), and the most of them that one
+/// entry may bring.
 const LONGEST_ATTRIBUTE: usize = 64 << 10;
 const LONGEST_ATTRIBUTE_NAME: usize = 255;
 const MOST_ATTRIBUTES: usize = 1 << 20;
 
-/// What an attribute takes in memory besides its name and value: two pointers with lengths, and what the heap adds to each. Without it a small archive of
-/// empty attributes would take many times what is counted.
+/// What an attribute takes in memory besides its name and value: two pointers with lengths, and what the heap adds to
+/// each. Without it a small archive of empty attributes would take many times what is counted.
 pub const ATTRIBUTE_EACH: usize = 96;
 
-/// What an entry is.
+/// What kind of file an entry of an archive is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
@@ -32,16 +33,16 @@ pub enum Kind {
     Unknown,
 }
 
-/// One entry.
+/// An entry of an archive, as its headers describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// As the archive has it: it may lead anywhere.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind of file that the entry is.
     pub kind: Kind,
-    /// The owner.
+    /// The id of the owner, as the archive has it.
     pub uid: u32,
-    /// The group.
+    /// The id of the group, as the archive has it.
     pub gid: u32,
     /// Permission bits with setuid, setgid and sticky.
     pub mode: u32,
@@ -55,7 +56,7 @@ pub struct Entry {
     pub size: u64,
     /// Where its first header begins, in the unpacked archive.
     pub offset: u64,
-    /// Where its content begins.
+    /// Where its content begins, in the unpacked archive.
     pub content_offset: u64,
     /// Attributes of other kinds, which nobody carries.
     pub dropped: u64,
@@ -112,7 +113,8 @@ pub(crate) fn owner(id: u64) -> Result<u32, Impossible> {
     u32::try_from(id).ok().filter(|id| *id != u32::MAX).ok_or(Impossible::Owner(id))
 }
 
-/// Refuses attributes that an archive may hold and no file system can: they are kept in memory until their file is made.
+/// Refuses attributes that an archive may hold and no file system can: they are kept in memory until their file is
+/// made.
 pub(crate) fn check_attribute(name: &[u8], value: &[u8], so_far: &mut usize) -> Result<(), Impossible> {
     if name.len() > LONGEST_ATTRIBUTE_NAME {
         return Err(Impossible::AttributeNameTooLong);

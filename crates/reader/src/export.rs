@@ -1,6 +1,7 @@
 //! An exported image: a name and its parts, in portions. Who writes it is the daemon; the format is described there.
 //!
-//! The last part is its signature, which is made when all others are written: by somebody else, who appends it as a frame of its own.
+//! The last part is its signature, which is made when all others are written: by somebody else, who appends it as a
+//! frame of its own.
 
 use crate::failure::Failure;
 use crate::serve::{End, Stop};
@@ -8,7 +9,7 @@ use crate::wire::{Message, Teller};
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 
-/// How an export begins.
+/// The bytes that an export begins with.
 pub const EXPORT_GREETING: &[u8] = b"pando image export 2\n";
 
 /// How one begins that was written before there were signatures.

@@ -14,7 +14,8 @@ fn chosen(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(choice, rest)| (*choice, rest))
 }
 
-/// All that a reader says of an input: the last is an end, or what is wrong, and whoever started it understands every word.
+/// All that a reader says of an input: the last is an end, or what is wrong, and whoever started it understands every
+/// word.
 fn said_of(job: &Job, input: &[u8]) -> Vec<Message> {
     let mut said = Vec::new();
     serve(job, &[], input, &mut said).expect("a vector takes everything");
@@ -100,7 +101,7 @@ fn entry_of(choice: u8, name: Vec<u8>, size: u64) -> Option<(Vec<u8>, Kind, u64)
     })
 }
 
-/// Compressed data.
+/// The target for compressed data, of any format.
 pub fn expansion(data: &[u8]) {
     said_of(&Job::Expand, data);
 }
@@ -131,7 +132,8 @@ pub fn copy_stream(data: &[u8]) {
     }
 }
 
-/// What a reader says that was taken over: understood or refused, and what is understood is the same when it is said again.
+/// What a reader says that was taken over: understood or refused, and what is understood is the same when it is said
+/// again.
 pub fn words(data: &[u8]) {
     let Ok(messages) = heard(data) else { return };
     let mut said = Vec::new();
@@ -167,20 +169,20 @@ fn plain() -> Vec<u8> {
     maker.into_inner().expect("a vector takes everything")
 }
 
-/// Seeds for [`archive`].
+/// Inputs that fuzzing of [`archive`] begins with.
 pub fn archives() -> Vec<Vec<u8>> {
     let chosen = |choice: u8, archive: &[u8]| [&[choice], archive].concat();
     let packed = zstd::encode_all(&plain()[..], 1).expect("a vector takes everything");
     vec![chosen(0, &plain()), chosen(3, &plain()), chosen(0, &packed)]
 }
 
-/// Seeds for [`expansion`].
+/// Inputs that fuzzing of [`expansion`] begins with.
 pub fn packed() -> Vec<Vec<u8>> {
     let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x04\0\x43\xbe\xb7\xe8\x01\0\0\0";
     vec![zstd::encode_all(&[7; 300][..], 1).expect("a vector takes everything"), gzip.to_vec()]
 }
 
-/// Seeds for [`document`].
+/// Inputs that fuzzing of [`document`] begins with.
 pub fn documents() -> Vec<Vec<u8>> {
     let index = r#"{"schemaVersion":2,"manifests":[{"mediaType":"a","digest":"sha256:aa","size":3,"platform":{"os":"linux","architecture":"amd64"},"annotations":{"org.opencontainers.image.ref.name":"t"}}]}"#;
     let manifest = r#"{"schemaVersion":2,"config":{"mediaType":"a","digest":"sha256:aa","size":3},"layers":[{"mediaType":"a","digest":"sha256:aa","size":3}]}"#;
@@ -190,7 +192,7 @@ pub fn documents() -> Vec<Vec<u8>> {
     all.map(|(choice, text)| format!("{choice}{text}").into_bytes()).into()
 }
 
-/// Seeds for [`export`].
+/// Inputs that fuzzing of [`export`] begins with.
 pub fn exports() -> Vec<Vec<u8>> {
     let mut plain = [&[0][..], crate::EXPORT_GREETING].concat();
     for part in ["web", "about", "tree", "memory", "files"] {
@@ -201,12 +203,12 @@ pub fn exports() -> Vec<Vec<u8>> {
     vec![plain]
 }
 
-/// Seeds for [`copy_stream`].
+/// Inputs that fuzzing of [`copy_stream`] begins with.
 pub fn copies() -> Vec<Vec<u8>> {
     vec![plain()]
 }
 
-/// Seeds for [`words`].
+/// Inputs that fuzzing of [`words`] begins with.
 pub fn said() -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     let job = Job::Archive { plain: None, end_is_marked: true, content: true };

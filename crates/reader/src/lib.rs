@@ -1,25 +1,28 @@
 //! Foreign data, read by a process without powers.
 //!
-//! Archives, images and exports are made by others. What understands them, decompressors, tar, JSON, is large, partly C, and was wrong before. So none of it
-//! runs where root's powers are: a *reader* is a process of this program that gives up everything but the descriptors it began with, reads one input, and
-//! says what is in it. Whoever started it gets plain data of few types ([`Message`]), checks that again, and does with it what powers are needed for.
+//! Archives, images and exports are made by others. What understands them, decompressors, tar, JSON, is large, partly
+//! C, and was wrong before. So none of it runs where root's powers are: a *reader* is a process of this program that
+//! gives up everything but the descriptors it began with, reads one input, and says what is in it. Whoever started it
+//! gets plain data of few types ([`Message`]), checks that again, and does with it what powers are needed for.
 //!
 //! ```text
-//!   who asks                                        the reader: no user's id, no capabilities, no files, no sockets, bounded memory and time
-//!   ────────                                        ──────────
-//!   Reader::start(Job, input) ── execve ──────────▶ confinement ─▶ serve ─┬─ archive    compression ▷ tar_reader ▷ digest
-//!                                                                         ├─ expansion  compression
-//!   input (a file, a pipe) ───────────────────────▶ descriptor 0          ├─ document   JSON of an OCI image
-//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          ├─ export     the parts of an exported image
-//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ record     what a parser of another crate understands
+//!   the caller                                      the reader: no user's id, no capabilities, no files, no sockets,
+//!   ──────────                                      ──────────  bounded memory and time
+//!   Reader::start(Job, input) ── execve ──────────▶ confinement ▶ serve ─┬─ archive    compression ▷ tar ▷ digest
+//!                                                                        ├─ expansion  compression
+//!   input (a file, a pipe) ───────────────────────▶ descriptor 0         ├─ document   JSON of an OCI image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1         ├─ export     the parts of an exported image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1         └─ record     for another crate's parser
 //! ```
 //!
-//! Signatures of exports are checked by `ssh-keygen`, which is started in the same way by the [`signature`] module: it has the signature, the statement
-//! that was signed and the list of signers, and nothing else that it could change or speak to (`verifier`). What was signed is digested by whoever hears a
-//! reader, and not by the reader: one that was taken over cannot pass other content off as what was signed.
+//! Signatures of exports are checked by `ssh-keygen`, which is started in the same way by the [`signature`] module: it
+//! has the signature, the statement that was signed and the list of signers, and nothing else that it could change or
+//! speak to (`verifier`). What was signed is digested by whoever hears a reader, and not by the reader: one that was
+//! taken over cannot pass other content off as what was signed.
 //!
-//! A reader that is taken over by what it reads can say anything, or nothing at all: it can lie about what is in an archive, which its maker could as well have
-//! put there. Content that it has not told of is not heard, and one that stands still while it has something to read is ended.
+//! A reader that is taken over by what it reads can say anything, or nothing at all: it can lie about what is in an
+//! archive, which its maker could as well have put there. Content that it has not told of is not heard, and one that
+//! stands still while it has something to read is ended.
 
 mod attended;
 mod child;

@@ -87,7 +87,8 @@ impl Reader {
         Self::spawn(job, input.into()).map_err(ReaderError::Start)?.begun()
     }
 
-    /// A reader that is a thread of this process and has all its powers: for tests of what is done with what a reader says.
+    /// A reader that is a thread of this process and has all its powers: for tests of what is done with what a reader
+    /// says.
     pub fn start_unconfined(job: &Job, input: impl Into<OwnedFd>) -> Result<Self, ReaderError> {
         let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| ReaderError::Start(error.into()))?;
         let (hears, job, input) = (job.clone(), job.clone(), File::from(input.into()));

@@ -31,7 +31,7 @@ const SILENT: &str = "it did not say why";
 /// How long an answer may take.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// Who is believed.
+/// The keys whose signatures are believed.
 #[derive(Clone, Debug)]
 pub struct Signers {
     /// As ssh-keygen(1) has it under "ALLOWED SIGNERS".
@@ -40,7 +40,7 @@ pub struct Signers {
     pub revoked: Option<Vec<u8>>,
 }
 
-/// Whose signature it is.
+/// The signer of an export that was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signed {
     /// By the list of signers; none where there was no list to ask.

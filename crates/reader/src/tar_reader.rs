@@ -1,7 +1,7 @@
 //! The entries of a tar archive, one after the other, from any stream.
 //!
-//! `tar-core` understands the headers: ustar, GNU and pax, long names, every kind of sparse file, each within limits, so that a
-//! header cannot make this process take memory or time without bound. The stream is read here.
+//! `tar-core` understands the headers: ustar, GNU and pax, long names, every kind of sparse file, each within limits,
+//! so that a header cannot make this process take memory or time without bound. The stream is read here.
 
 use crate::entry::{Entry, Impossible, Kind, check_attribute, owner};
 use std::io::{self, Read};
@@ -50,7 +50,8 @@ impl<R: Read> TarReader<R> {
     pub(crate) fn new(source: R) -> Self {
         let limits = Limits { max_metadata_size: 2 << 20, max_sparse_entries: 200_000, ..Limits::default() };
         let mut parser = Parser::new(limits);
-        // Numbers in pax headers that are not plain (times before 1970) are not an attack; what matters is read again below.
+        // Numbers in pax headers that are not plain (times before 1970) are not an attack; what matters is read again
+        // below.
         parser.set_ignore_pax_errors(true);
         Self { source, parser, buffer: Vec::new(), start: 0, offset: 0, content: 0, padding: 0 }
     }
@@ -195,8 +196,8 @@ impl<R: Read> Read for Content<'_, R> {
     }
 }
 
-/// Refuses headers that claim to be followed by more text than a header may have. `tar-core` has such a limit too, but adds up
-/// the sizes before it compares them: two that together pass 2^64 would be a panic where overflow is checked.
+/// Refuses headers that claim to be followed by more text than a header may have. `tar-core` has such a limit too, but
+/// adds up the sizes before it compares them: two that together pass 2^64 would be a panic where overflow is checked.
 fn check_extensions(mut rest: &[u8]) -> Result<(), TarError> {
     while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
         let header = Header::from_bytes(block);

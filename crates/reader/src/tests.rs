@@ -1,5 +1,5 @@
-//! What readers say of damaged and of mutated input, and what is made of damaged words of theirs. Each test begins with a number that it prints, and that
-//! `PANDO_FUZZ_SEED` repeats; `PANDO_FUZZ_ROUNDS` makes more of them.
+//! What readers say of damaged and of mutated input, and what is made of damaged words of theirs. Each test begins with
+//! a number that it prints, and that `PANDO_FUZZ_SEED` repeats; `PANDO_FUZZ_ROUNDS` makes more of them.
 
 use crate::fuzz::heard;
 use crate::{Entry, Job, Kind, Message, Reader, ReaderError, Shape};
@@ -146,7 +146,8 @@ fn what_is_in_an_archive_is_said() {
     assert_eq!((said.len(), content), (7, 23));
 }
 
-/// A reader says something sensible of everything: an end, or what is wrong. One that panics says no more, which is another error.
+/// A reader says something sensible of everything: an end, or what is wrong. One that panics says no more, which is
+/// another error.
 #[test]
 fn mutated_input_is_read_or_refused() {
     let mut dice = Dice::new("mutated_input_is_read_or_refused");

@@ -1,8 +1,9 @@
 //! The process that becomes `ssh-keygen`, to look at a signature that somebody else has made.
 //!
-//! It is started as a reader is, with all that it needs in one sealed memory file, and gives up what it can before it executes that program: it has a user id
-//! of its own, no capabilities and no way to any, may read programs and settings of the system and write nothing, and makes no sockets and no processes.
-//! `ssh-keygen` refuses to work for a user that has no name, so it is root in a user namespace in which there is nobody else.
+//! It is started as a reader is, with all that it needs in one sealed memory file, and gives up what it can before it
+//! executes that program: it has a user id of its own, no capabilities and no way to any, may read programs and
+//! settings of the system and write nothing, and makes no sockets and no processes. `ssh-keygen` refuses to work for a
+//! user that has no name, so it is root in a user namespace in which there is nobody else.
 
 use crate::child::{GOT_THROUGH, NOT_CONFINED, UNASKED};
 use crate::confinement::{During, NotConfined, READER};

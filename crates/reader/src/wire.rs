@@ -1,7 +1,8 @@
 //! What a reader says, and how: frames on a pipe.
 //!
 //! ```text
-//!   frame:  kind, 1 byte │ bytes of the input that were read so far, 8 │ length, 4 │ so many bytes     (numbers little-endian)
+//!   frame:  kind, 1 byte │ bytes of the input that were read so far, 8 │ length, 4 │ so many bytes
+//!           (numbers little-endian)
 //!   kind 0: a message (postcard)      kind 1: content of what the last message was about
 //! ```
 
@@ -14,7 +15,8 @@ use crate::serve::End;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
-/// The longest message: a sparse file's map and all headers of an entry together are below 4 MiB, a document of an image as well.
+/// The longest message: a sparse file's map and all headers of an entry together are below 4 MiB, a document of an
+/// image as well.
 const LONGEST_MESSAGE: usize = 12 << 20;
 
 /// The most content of a frame.
@@ -24,7 +26,7 @@ const HEAD: usize = 13;
 const MESSAGE: u8 = 0;
 const CONTENT: u8 = 1;
 
-/// What a reader says.
+/// A message from a reader to its caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// It has given up its powers, and begins to read.

@@ -49,7 +49,8 @@ mod number {
 ///
 /// # Safety
 ///
-/// The call must be sound with these arguments: pointers valid for what the kernel reads and writes, no descriptor closed that a value owns.
+/// The call must be sound with these arguments: pointers valid for what the kernel reads and writes, no descriptor
+/// closed that a value owns.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
@@ -68,8 +69,8 @@ fn outcome(result: isize) -> Result<usize, Errno> {
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed, so the stack is aligned, exchanged for the program's own if
-// there is one, and the program called. Whoever calls it never returns here.
+// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed, so the stack is aligned,
+// exchanged for the program's own if there is one, and the program called. Whoever calls it never returns here.
 unsafe extern "C" fn _start() -> ! {
     naked_asm!(
         "xor ebp, ebp", "and rsp, -16", "call {stack}", "mov rdi, rax", "test rax, rax", "cmovnz rsp, rax", "call {program}", "ud2",
@@ -151,7 +152,8 @@ pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: without CLONE_VM the child has its own copy of everything, and this program has one thread: it may go on as it likes.
+    // SAFETY: without CLONE_VM the child has its own copy of everything, and this program has one thread: it may go on
+    // as it likes.
     let pid = unsafe {
         match cgroup {
             Some(_) => call(number::CLONE3, [(&raw const arguments) as usize, size_of_val(&arguments), 0, 0, 0, 0]),
@@ -166,9 +168,11 @@ pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
     Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// Starts a process that does `act` with a copy of `with` in this one's memory, on a stack of its own, beside this one and in new namespaces and, if given,
-/// in a cgroup (clone3(2), CLONE_VM). A guest keeps the two for as long as it runs, and what they have in memory is the same. Not what they do upon signals: when the
-/// first process of a pid namespace ends the kernel has it ignore its children's ends, and who shares that (CLONE_SIGHAND) never learns how it ended.
+/// Starts a process that does `act` with a copy of `with` in this one's memory, on a stack of its own, beside this one
+/// and in new namespaces and, if given, in a cgroup (clone3(2), CLONE_VM). A guest keeps the two for as long as it
+/// runs, and what they have in memory is the same. Not what they do upon signals: when the first process of a pid
+/// namespace ends the kernel has it ignore its children's ends, and who shares that (CLONE_SIGHAND) never learns how it
+/// ended.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn share<T>(
     (namespaces, cgroup): (u32, Option<BorrowedFd<'_>>),
@@ -202,9 +206,10 @@ pub(crate) fn share<T>(
     };
     let begin = begin::<T> as extern "C" fn(_) -> ! as *const ();
     let result: isize;
-    // SAFETY: the copy lies in the room, which is large enough and which nothing else uses. What it owns are descriptors, and each of the two processes has a table
-    // of its own with all of them. The child touches nothing else of this one's but what nobody writes to: this program has no variables outside of its
-    // stacks. It gets there with registers that the kernel keeps, and never returns.
+    // SAFETY: the copy lies in the room, which is large enough and which nothing else uses. What it owns are
+    // descriptors, and each of the two processes has a table of its own with all of them. The child touches nothing
+    // else of this one's but what nobody writes to: this program has no variables outside of its stacks. It gets there
+    // with registers that the kernel keeps, and never returns.
     unsafe {
         (passed as *mut Passed<T>).write(Passed { with: core::ptr::read(with), act });
         asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
@@ -216,8 +221,9 @@ pub(crate) fn share<T>(
     Ok((pid as i32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// Starts a process that does `act` with `with` in this one's memory, on a stack of its own, and waits until it has executed a program or ended (clone(2),
-/// CLONE_VM | CLONE_VFORK): a copy of the memory takes longer to make and to throw away than all that is done with it. Its pid.
+/// Starts a process that does `act` with `with` in this one's memory, on a stack of its own, and waits until it has
+/// executed a program or ended (clone(2), CLONE_VM | CLONE_VFORK): a copy of the memory takes longer to make and to
+/// throw away than all that is done with it. Its pid.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn lend<T>(stack: &mut Room, with: &mut T, act: fn(&mut T) -> !) -> Result<i32, Errno> {
     struct Lent<'a, T> {
@@ -235,9 +241,10 @@ pub(crate) fn lend<T>(stack: &mut Room, with: &mut T, act: fn(&mut T) -> !) -> R
     let mut lent = Lent { with, act };
     let begin = begin::<T> as extern "C" fn(_) -> ! as *const ();
     let result: isize;
-    // SAFETY: the parent does not go on before the child has left its memory, so that the two never run in it at once; what the child reads and writes
-    // there is its stack, which nothing else uses, and what `with` leads to, which this call has borrowed. The child gets there with registers that the
-    // kernel keeps, and never returns. Descriptors, signals and everything else are its own.
+    // SAFETY: the parent does not go on before the child has left its memory, so that the two never run in it at once;
+    // what the child reads and writes there is its stack, which nothing else uses, and what `with` leads to, which this
+    // call has borrowed. The child gets there with registers that the kernel keeps, and never returns. Descriptors,
+    // signals and everything else are its own.
     unsafe {
         asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
              inlateout("rax") number::CLONE as isize => result, in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") 0, in("r8") 0,
@@ -271,7 +278,8 @@ impl Vector {
         }
         let entries = packed.iter().filter(|byte| **byte == 0).count() + 1;
         let length = entries * size_of::<usize>();
-        // SAFETY: a new mapping at a place of the kernel's choice, large enough for every entry written below; page-aligned, zeroed.
+        // SAFETY: a new mapping at a place of the kernel's choice, large enough for every entry written below;
+        // page-aligned, zeroed.
         unsafe {
             let at = call(number::MMAP, [place, length, READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0])?;
             let mut entry = at as *mut *const u8;
@@ -327,8 +335,9 @@ pub(crate) fn unshare(namespaces: u32) -> Result<(), Errno> {
     unsafe { call(number::UNSHARE, [namespaces as usize, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// Puts this process, and all that will be forked from it, into a domain that some kinds of things do not leave (Landlock scopes, since Linux 6.12).
-/// Needs CAP_SYS_ADMIN in its user namespace, so that setuid programs keep their meaning.
+/// Puts this process, and all that will be forked from it, into a domain that some kinds of things do not leave
+/// (Landlock scopes, since Linux 6.12). Needs CAP_SYS_ADMIN in its user namespace, so that setuid programs keep their
+/// meaning.
 pub(crate) fn keep_inside(scopes: Scopes) -> Result<(), Errno> {
     // `struct landlock_ruleset_attr`: files, network, scopes.
     let ruleset = [0, 0, u64::from(scopes.bits())];
@@ -346,7 +355,8 @@ pub(crate) fn close_range(first: u32, last: u32) {
     if first > last {
         return;
     }
-    // SAFETY: called only where the process lets go of all values that own them: they are forgotten, not dropped, or dropping them fails harmlessly.
+    // SAFETY: called only where the process lets go of all values that own them: they are forgotten, not dropped, or
+    // dropping them fails harmlessly.
     let _ = unsafe { call(number::CLOSE_RANGE, [first as usize, last as usize, 0, 0, 0, 0]) };
 }
 
@@ -355,8 +365,8 @@ pub(crate) fn seccomp(program: &[u8]) -> Result<(), Errno> {
     filter(program, 0).map(drop)
 }
 
-/// Installs one that has calls wait for answers (since Linux 5.0): where they arrive. A call that was received is answered once, whatever signals come
-/// meanwhile, where the kernel can do that (since Linux 5.19).
+/// Installs one that has calls wait for answers (since Linux 5.0): where they arrive. A call that was received is
+/// answered once, whatever signals come meanwhile, where the kernel can do that (since Linux 5.19).
 pub(crate) fn supervised(program: &[u8]) -> Result<OwnedFd, Errno> {
     const NEW_LISTENER: usize = 1 << 3;
     const WAIT_KILLABLE_RECEIVED: usize = 1 << 5;
@@ -377,12 +387,14 @@ fn filter(program: &[u8], flags: usize) -> Result<usize, Errno> {
     const SET_MODE_FILTER: usize = 1;
     let length = u16::try_from(program.len() / 8).map_err(|_| Errno::INVAL)?;
     let program = Program { length, filter: program.as_ptr() };
-    // SAFETY: the kernel reads `length` filters of eight bytes, all of which are in the slice; it needs no alignment of them.
+    // SAFETY: the kernel reads `length` filters of eight bytes, all of which are in the slice; it needs no alignment of
+    // them.
     unsafe { call(number::SECCOMP, [SET_MODE_FILTER, flags, (&raw const program) as usize, 0, 0, 0]) }
 }
 
-/// Makes this process's memory unreadable for others, `/proc` included (prctl(2), PR_SET_DUMPABLE). A change of credentials may undo that, where
-/// fs.suid_dumpable says so, for all who share the memory: it is said again after each.
+/// Makes this process's memory unreadable for others, `/proc` included (prctl(2), PR_SET_DUMPABLE). A change of
+/// credentials may undo that, where fs.suid_dumpable says so, for all who share the memory: it is said again after
+/// each.
 pub(crate) fn undumpable() {
     const PR_SET_DUMPABLE: usize = 4;
     // SAFETY: touches no memory.
@@ -406,7 +418,8 @@ pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Sets the attributes or the propagation of a mount, or of a whole tree of mounts (mount_setattr(2), since Linux 5.12).
+/// Sets the attributes or the propagation of a mount, or of a whole tree of mounts (mount_setattr(2), since Linux
+/// 5.12).
 pub(crate) fn mount_setattr(
     at: BorrowedFd<'_>,
     path: &CStr,
@@ -434,8 +447,8 @@ pub(crate) fn enter(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
     unsafe { call(number::SETNS, [namespace.as_raw_fd() as usize, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// Whether the working directory lies below the root of this process: the kernel puts "(unreachable)" before the path of one that does not
-/// (getcwd(2), since Linux 2.6.36).
+/// Whether the working directory lies below the root of this process: the kernel puts "(unreachable)" before the path
+/// of one that does not (getcwd(2), since Linux 2.6.36).
 pub(crate) fn is_within_root() -> bool {
     const LONGEST: usize = 4096;
     let mut path = [0_u8; LONGEST];

@@ -46,10 +46,12 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
     }
 }
 
-/// Tells by number where the calls of this process wait, and waits until whoever answers them has taken it: it cannot be sent, since to send a descriptor takes a
-/// call that waits for an answer itself. Before the word that it has comes what else is to be looked up first.
+/// Tells by number where the calls of this process wait, and waits until whoever answers them has taken it: it cannot
+/// be sent, since to send a descriptor takes a call that waits for an answer itself. Before the word that it has comes
+/// what else is to be looked up first.
 fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
-    // Charged to the guest as all that the command will look up, and older: as long as the kernel knows it, it has forgotten none of that. What is answered does not matter.
+    // Charged to the guest as all that the command will look up, and older: as long as the kernel knows it, it has
+    // forgotten none of that. What is answered does not matter.
     let look_up = |path: &CStr| {
         let _ = rustix::fs::access(path, rustix::fs::Access::EXISTS);
     };
@@ -68,8 +70,8 @@ fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Changes to a directory of the guest, whose files may lead anywhere: through no link that is a descriptor's (/proc/PID/fd and the like), and to
-/// nowhere outside of the root.
+/// Changes to a directory of the guest, whose files may lead anywhere: through no link that is a descriptor's
+/// (/proc/PID/fd and the like), and to nowhere outside of the root.
 fn change_directory(path: &CStr) -> Result<(), Errno> {
     let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let directory = mountpoint::resolve(root.as_fd(), path)?;
@@ -214,8 +216,8 @@ fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) 
     verdict
 }
 
-/// Executes what a path of the guest means, through no link that is a descriptor's. Between the look and the execution the guest may put one there: by
-/// then nothing but what is meant for it is open.
+/// Executes what a path of the guest means, through no link that is a descriptor's. Between the look and the execution
+/// the guest may put one there: by then nothing but what is meant for it is open.
 fn execute_at(path: &CStr, arguments: &Vector, environment: &Vector) -> Errno {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {

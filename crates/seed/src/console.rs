@@ -1,7 +1,7 @@
 //! The console of a guest that brings its own init: what is printed on it goes into the guest's log.
 //!
-//! The seed keeps it, since it lives for as long as the guest does: a terminal whose master is closed hangs up, and one whose master nobody reads fills up and holds
-//! its writers.
+//! The seed keeps it, since it lives for as long as the guest does: a terminal whose master is closed hangs up, and one
+//! whose master nobody reads fills up and holds its writers.
 
 use crate::log::Log;
 use crate::packet;
@@ -13,14 +13,16 @@ use rustix::pty::OpenptFlags;
 /// How much is carried at a time: what a terminal holds (`N_TTY_BUF_SIZE`, linux/tty.h).
 const MOST: usize = 4096;
 
-/// How often that is done at most for a guest that has ended: a terminal holds less, and nobody is left who would print more.
+/// How often that is done at most for a guest that has ended: a terminal holds less, and nobody is left who would print
+/// more.
 const LAST_TIMES: usize = 64;
 
 /// A console.
 pub(crate) struct Console {
     /// The socket on which the master comes, and then the master.
     watched: OwnedFd,
-    /// The other end, kept open once there is a master: a terminal that nobody else has open just now, as between two processes of an init, hangs up.
+    /// The other end, kept open once there is a master: a terminal that nobody else has open just now, as between two
+    /// processes of an init, hangs up.
     end: Option<OwnedFd>,
 }
 

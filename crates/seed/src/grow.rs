@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
 use rustix::thread::CpuSet;
 
-/// Exit codes of the shell: the command could not be executed; there is none of that name; something else stood in the way.
+/// Exit codes of the shell: the command could not be executed; there is none of that name; something else stood in the
+/// way.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 const FAILED: i32 = 125;
@@ -68,7 +69,8 @@ impl Luggage {
         mapped.bytes()
     }
 
-    /// Lets go of everything but the report's socket, and takes what comes over that: more steps, in the message or in the last of its files.
+    /// Lets go of everything but the report's socket, and takes what comes over that: more steps, in the message or in
+    /// the last of its files.
     fn renew(&mut self) -> Result<&'static [u8], Errno> {
         let report = self.report.take().ok_or(Errno::BADF)?;
         // Both places before those that the plan names are taken.
@@ -85,7 +87,8 @@ impl Luggage {
         rest.get(1..length).ok_or(Errno::BADMSG)
     }
 
-    /// Receives a message. One that says that another is about to come is worth staying awake for: a processor that sleeps takes long to come back.
+    /// Receives a message. One that says that another is about to come is worth staying awake for: a processor that
+    /// sleeps takes long to come back.
     fn hear(&mut self, socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
         let length = packet::receive(socket, bytes, |fd| self.add(fd))?;
         let Some([ROUSED, processors @ ..]) = bytes.get(..length) else { return Ok(length) };
@@ -100,15 +103,17 @@ impl Luggage {
         Ok(length)
     }
 
-    /// What comes along with [`Request::Console`](pando_seed::Request::Console) and [`Request::Log`](pando_seed::Request::Log), in the places of other
-    /// requests: where what is printed comes out, and the log.
+    /// What comes along with [`Request::Console`](pando_seed::Request::Console) and
+    /// [`Request::Log`](pando_seed::Request::Log), in the places of other requests: where what is printed comes out,
+    /// and the log.
     pub(crate) fn printed(self) -> Option<(OwnedFd, OwnedFd)> {
         Some((self.plan?, self.report?))
     }
 
-    /// Closes every descriptor but the standard ones, the report's socket and the one that the plan calls `index`: names that a guest can arrange are
-    /// resolved next, and what is open then is within its reach. The values stay, of numbers that mean nothing any more: the process is about to
-    /// become a program or to end, and its memory may be lent.
+    /// Closes every descriptor but the standard ones, the report's socket and the one that the plan calls `index`:
+    /// names that a guest can arrange are resolved next, and what is open then is within its reach. The values stay, of
+    /// numbers that mean nothing any more: the process is about to become a program or to end, and its memory may be
+    /// lent.
     fn close_others(&self, index: Option<u8>) {
         let mut kept = [&self.report, index.and_then(|index| self.named.0.get(usize::from(index))).unwrap_or(&None)]
             .map(|fd| fd.as_ref().map_or(STANDARD, |fd| fd.as_raw_fd() as u32));
@@ -309,7 +314,8 @@ impl Growing {
         Ok(())
     }
 
-    /// Whether the new root has no such path. Asked before a tree is made for it: one that is closed unused waits for a grace period.
+    /// Whether the new root has no such path. Asked before a tree is made for it: one that is closed unused waits for a
+    /// grace period.
     fn is_missing(&self, at: &CStr) -> Result<bool, Errno> {
         match mountpoint::resolve(self.root()?, at) {
             Err(Errno::NOENT) => Ok(true),

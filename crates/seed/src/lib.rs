@@ -1,17 +1,19 @@
 //! The language between the daemon and a *seed*.
 //!
-//! A seed is a tiny process that already sits where its guest will live: in the guest's cgroups, user namespace and network namespace. The daemon
-//! keeps a few of them ready. Starting a guest is then one message: a list of [`Step`]s and the file descriptors that they name. The seed forks,
-//! and the child takes the steps one after another; the child of the first launch is the guest's first process, the *trunk*.
+//! A seed is a tiny process that already sits where its guest will live: in the guest's cgroups, user namespace and
+//! network namespace. The daemon keeps a few of them ready. Starting a guest is then one message: a list of [`Step`]s
+//! and the file descriptors that they name. The seed forks, and the child takes the steps one after another; the child
+//! of the first launch is the guest's first process, the *trunk*.
 //!
 //! ```text
-//!   daemon ──Request::Launch + steps + fds──▶ seed ──clone3──▶ trunk: step, step, step, … , Trunk ──vfork──▶ step, …, Exec
+//!   daemon ──Request::Launch + steps + fds──▶ seed ──clone3──▶ trunk: step, step, …, Trunk ──vfork──▶ step, …, Exec
 //!          ◀─Answer::Forked / Ended────────── seed                │
 //!          ◀─Report (a step failed, or all is well) ──────────────┘
 //! ```
 //!
-//! The steps are plain data, made and checked by the daemon's side without privilege, printed by `{:?}`, tested as data. Taking one is a system
-//! call or two, and nothing has to be undone: whatever a step made goes away with the process.
+//! The steps are plain data, made and checked by the daemon's side without privilege, printed by `{:?}`, tested as
+//! data. Taking one is a system call or two, and nothing has to be undone: whatever a step made goes away with the
+//! process.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,13 +1,14 @@
 //! A guest's log: a file of the host's that takes no more of the disk than its bound, whatever the guest prints.
 //!
-//! The guest never has it. What it prints arrives over a pipe, or on its console, and the seed is the only one that writes. Beyond its bound a log loses its
-//! beginning, in place: who follows it reads on where he is.
+//! The guest never has it. What it prints arrives over a pipe, or on its console, and the seed is the only one that
+//! writes. Beyond its bound a log loses its beginning, in place: who follows it reads on where he is.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-/// How much is carried from a pipe at a time, and how often before anything else gets its turn: together what a pipe holds.
+/// How much is carried from a pipe at a time, and how often before anything else gets its turn: together what a pipe
+/// holds.
 const MOST: usize = 16 << 10;
 const TIMES: usize = 4;
 

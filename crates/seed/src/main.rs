@@ -1,16 +1,17 @@
 //! The seed: what a guest grows from. See the library for the language it understands.
 //!
-//! The spawner starts this program once, as the nursery, with a socket as descriptor 0; seeds are forked from it (see `nursery.rs`), each with a
-//! handshake socket, a listening socket, and a descriptor that it merely holds (the lock on its slot). It has no arguments, no environment and no
-//! heap; its memory is a few pages.
+//! The spawner starts this program once, as the nursery, with a socket as descriptor 0; seeds are forked from it (see
+//! `nursery.rs`), each with a handshake socket, a listening socket, and a descriptor that it merely holds (the lock on
+//! its slot). It has no arguments, no environment and no heap; its memory is a few pages.
 //!
-//! The handshake: the seed, already in its cgroups, makes its namespaces *after* the program was executed, so that its memory belongs to the
-//! host's user namespace and stays out of reach of a guest's root, whatever capabilities that has inside; then the spawner maps its ids; then it
-//! becomes root of its namespace and listens. Words are four bytes: a negative one is an error number.
+//! The handshake: the seed, already in its cgroups, makes its namespaces *after* the program was executed, so that its
+//! memory belongs to the host's user namespace and stays out of reach of a guest's root, whatever capabilities that has
+//! inside; then the spawner maps its ids; then it becomes root of its namespace and listens. Words are four bytes: a
+//! negative one is an error number.
 //!
-//! Its user namespace is made in the name of the guest's own first id. What the kernel counts for each user (inotify instances, timers, queued
-//! signals, namespaces, …) it counts twice: inside, and for the user of the host who made the namespace. Were that the host's root, one guest could
-//! use up what all others and the host itself have.
+//! Its user namespace is made in the name of the guest's own first id. What the kernel counts for each user (inotify
+//! instances, timers, queued signals, namespaces, …) it counts twice: inside, and for the user of the host who made the
+//! namespace. Were that the host's root, one guest could use up what all others and the host itself have.
 
 #![no_std]
 #![no_main]
@@ -65,7 +66,8 @@ fn hear(handshake: &OwnedFd) -> Result<u32, Errno> {
     Ok(u32::from_le_bytes(word))
 }
 
-/// Moves into the namespaces that the spawner names (`CLONE_NEW*`; then the guest's first id on the host) and becomes root there.
+/// Moves into the namespaces that the spawner names (`CLONE_NEW*`; then the guest's first id on the host) and becomes
+/// root there.
 #[inline(never)]
 fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
     let (namespaces, owner) = (hear(handshake)?, hear(handshake)?);
@@ -95,8 +97,9 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
     say(handshake, 0)
 }
 
-/// Has `owner` be who makes the next user namespace. The real id stays root's: for another the new namespace would be bound to root's own limit of
-/// processes. Capabilities stay too, which hosts ask for that let nobody else make such namespaces; a new namespace begins with neither.
+/// Has `owner` be who makes the next user namespace. The real id stays root's: for another the new namespace would be
+/// bound to root's own limit of processes. Capabilities stay too, which hosts ask for that let nobody else make such
+/// namespaces; a new namespace begins with neither.
 fn own_by(owner: u32) -> Result<(), Errno> {
     set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
     set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner), Uid::ROOT)?;
@@ -105,8 +108,8 @@ fn own_by(owner: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Lets every user of a network that no other shares listen on any port, and ping (ip-sysctl): the kernel keeps both from all but root for the sake of others. One
-/// that knows neither keeps them.
+/// Lets every user of a network that no other shares listen on any port, and ping (ip-sysctl): the kernel keeps both
+/// from all but root for the sake of others. One that knows neither keeps them.
 #[inline(never)]
 fn open_to_users() {
     let settings = [

@@ -1,4 +1,5 @@
-//! The messages on a seed's socket (`SOCK_SEQPACKET`): one request, one answer, and an answer unasked whenever a process of the guest ends.
+//! The messages on a seed's socket (`SOCK_SEQPACKET`): one request, one answer, and an answer unasked whenever a
+//! process of the guest ends.
 
 use core::ffi::CStr;
 use serde::{Deserialize, Serialize};
@@ -6,26 +7,29 @@ use serde::{Deserialize, Serialize};
 /// The largest message, in bytes. Plans travel beside it, in a memory file.
 pub const MAX_MESSAGE: usize = 64;
 
-/// The rest of a plan travels in its message if it is no longer than this, in bytes; a longer one in a memory file, the last of the descriptors.
+/// The rest of a plan travels in its message if it is no longer than this, in bytes; a longer one in a memory file, the
+/// last of the descriptors.
 pub const MAX_REST: usize = 16 << 10;
 
 /// The first byte of such a message: the steps follow, or lie in the file.
 pub const IN_MESSAGE: u8 = 1;
-/// See [`IN_MESSAGE`].
+/// The first byte of a message whose steps lie in a memory file: see [`IN_MESSAGE`].
 pub const IN_FILE: u8 = 0;
 
-/// A message that begins so says that the rest of a plan is about to come: the process is to be awake by then. It runs where the daemon sees fit until it has
-/// taken the plan, and from then on on the processors of the bits that follow.
+/// A message that begins so says that the rest of a plan is about to come: the process is to be awake by then. It runs
+/// where the daemon sees fit until it has taken the plan, and from then on on the processors of the bits that follow.
 pub const ROUSED: u8 = 2;
 
 /// A message of this byte alone says that the guest has been admitted ([`Step::Admission`](crate::Step::Admission)).
 pub const ADMITTED: u8 = 3;
 
-/// What a process whose calls are answered ([`Step::Supervise`](crate::Step::Supervise)) looks up before anything else: nothing has that name. As long as the kernel knows that it
-/// was looked up, it has forgotten nothing that the process has looked up since.
+/// What a process whose calls are answered ([`Step::Supervise`](crate::Step::Supervise)) looks up before anything else:
+/// nothing has that name. As long as the kernel knows that it was looked up, it has forgotten nothing that the process
+/// has looked up since.
 pub const FIRST_LOOKED_UP: &CStr = c"/.pando-tx-canary-inside";
 
-/// The most bytes of a path that such a process is told to look up as well, on another file system of its root, with the zero at its end.
+/// The most bytes of a path that such a process is told to look up as well, on another file system of its root, with
+/// the zero at its end.
 pub const LONGEST_LOOKED_UP: usize = 512;
 
 /// The most file descriptors that a request carries.
@@ -34,42 +38,46 @@ pub const MAX_FDS: usize = 64;
 /// What the daemon asks of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Start a process. File descriptors: the plan, the report's socket, then what the plan names (index 0 is the first after these two).
+    /// Start a process. File descriptors: the plan, the report's socket, then what the plan names (index 0 is the first
+    /// after these two).
     Launch(Start),
     /// Say again what there is to say of the trunk.
     Status,
-    /// The trunk is a guest's from here on: stay for as long as it lives, and until its end was told, even without a client. Is not answered.
+    /// The trunk is a guest's from here on: stay for as long as it lives, and until its end was told, even without a
+    /// client. Is not answered.
     Settle,
-    /// Keep the console of a guest that brings its own init. File descriptors: a socket on which its master will arrive, and the log that takes what is printed
-    /// on it. Is not answered.
+    /// Keep the console of a guest that brings its own init. File descriptors: a socket on which its master will
+    /// arrive, and the log that takes what is printed on it. Is not answered.
     Console {
         /// The most that the log takes of the disk: bytes.
         bound: u64,
     },
     /// End. A living trunk is killed first.
     Quit,
-    /// Carry what the guest prints into its log. File descriptors: the end of a pipe that is read, without waiting, and the log. Without these only the bound
-    /// is another from now on. Once all that the guest printed is in the log its trunk's end is told, unless that came first. Is not answered.
+    /// Carry what the guest prints into its log. File descriptors: the end of a pipe that is read, without waiting, and
+    /// the log. Without these only the bound is another from now on. Once all that the guest printed is in the log its
+    /// trunk's end is told, unless that came first. Is not answered.
     Log {
         /// The most that the log takes of the disk: bytes.
         bound: u64,
     },
 }
 
-/// Which process to start.
+/// Which process a seed is to start, and where it is born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Whether it is the guest's first process, in new namespaces; otherwise it joins them.
     pub trunk: bool,
     /// Namespaces to make for the trunk, besides that of processes: `CLONE_NEW*`.
     pub namespaces: u32,
-    /// For a process that is not the trunk: which of the plan's descriptors is the trunk's pid namespace, to be born in.
+    /// For a process that is not the trunk: which of the plan's descriptors is the trunk's pid namespace, to be born
+    /// in.
     pub pid_namespace: u8,
     /// Which is the cgroup of the unified hierarchy to be born in.
     pub into_cgroup: Option<u8>,
 }
 
-/// What a seed says.
+/// What a seed answers to its daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// The process exists; a pidfd of it comes along.
@@ -100,12 +108,13 @@ pub enum Answer {
     },
 }
 
-/// A step that failed, from the process itself, on the report's socket. The socket's end without one says that every step was taken.
+/// A step that failed, from the process itself, on the report's socket. The socket's end without one says that every
+/// step was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The step's number, from 0.
     pub step: u32,
-    /// Why.
+    /// The error number that the step failed with.
     pub errno: i32,
 }
 

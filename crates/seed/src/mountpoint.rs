@@ -1,5 +1,5 @@
-//! Places inside a new root that is not the root yet, and whose files a guest may have arranged: every path is resolved inside it (openat2(2),
-//! RESOLVE_IN_ROOT), so that no link leads to the host's files.
+//! Places inside a new root that is not the root yet, and whose files a guest may have arranged: every path is resolved
+//! inside it (openat2(2), RESOLVE_IN_ROOT), so that no link leads to the host's files.
 
 use core::ffi::CStr;
 use pando_seed::{Make, PathTooLong, WalkedPath};
@@ -42,8 +42,9 @@ pub(crate) fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr, make
 /// The most links to nothing that are followed on the way to a path: as many as the kernel follows.
 const MAX_LINKS: u32 = 40;
 
-/// Makes what is missing of a path: directories, and a file at its end where one is wanted. Where a link leads to nothing, what it leads to is made, inside `root`
-/// as well: /etc/resolv.conf often is such a link, into a /run that is empty until something is started.
+/// Makes what is missing of a path: directories, and a file at its end where one is wanted. Where a link leads to
+/// nothing, what it leads to is made, inside `root` as well: /etc/resolv.conf often is such a link, into a /run that is
+/// empty until something is started.
 fn build(root: BorrowedFd<'_>, at: &CStr, make: Make) -> Result<(), Errno> {
     let mut path = WalkedPath::new(at).map_err(too_long)?;
     let mut links = 0;

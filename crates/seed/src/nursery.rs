@@ -1,8 +1,9 @@
 //! The nursery: the process that seeds are forked from, on the spawner's word.
 //!
-//! A fork of this small program is quicker than starting it anew, and only a fork can be *born* in a cgroup of version 2. Into the groups of
-//! version 1 the newborn walks by itself, one thread writing "0" to `tasks`: the one way for which the kernel does not stop every fork and exit
-//! of the machine and wait for a grace period, ten milliseconds and more.
+//! A fork of this small program is quicker than starting it anew, and only a fork can be *born* in a cgroup of
+//! version 2. Into the groups of version 1 the newborn walks by itself, one thread writing "0" to `tasks`: the one way
+//! for which the kernel does not stop every fork and exit of the machine and wait for a grace period, ten milliseconds
+//! and more.
 
 use crate::bare::{self, Forked, signals};
 use crate::packet;
@@ -24,7 +25,8 @@ pub(crate) struct Newborn {
     pub(crate) listener: OwnedFd,
 }
 
-/// Forks a seed for each order on standard input, until that closes. Returns in the seeds only, which need nothing of its frame.
+/// Forks a seed for each order on standard input, until that closes. Returns in the seeds only, which need nothing of
+/// its frame.
 #[inline(never)]
 pub(crate) fn tend() -> Newborn {
     signals::forget_children();
@@ -79,7 +81,8 @@ impl Order {
         }
     }
 
-    /// Walks into the groups of version 1, and lets the lock hold the places of a guest's standard descriptors for life.
+    /// Walks into the groups of version 1, and lets the lock hold the places of a guest's standard descriptors for
+    /// life.
     fn settle(&mut self, tasks: usize) -> Result<Newborn, Errno> {
         // A guest's first process has to learn how its children ended.
         signals::all_default();

@@ -1,8 +1,8 @@
 //! The seed's life: answer the daemon, start processes, tell of their ends.
 //!
-//! There is one client at a time, the daemon; a new connection takes the place of the old one. A seed whose trunk is nobody's yet goes away with its
-//! client, or with the spawner before there is one. A seed whose trunk is a guest's stays, also if that has ended unheard: after a crash of the
-//! daemon the next one asks it.
+//! There is one client at a time, the daemon; a new connection takes the place of the old one. A seed whose trunk is
+//! nobody's yet goes away with its client, or with the spawner before there is one. A seed whose trunk is a guest's
+//! stays, also if that has ended unheard: after a crash of the daemon the next one asks it.
 
 use crate::bare::memory::{self, Room};
 use crate::bare::{self, Forked};
@@ -64,7 +64,8 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
     }
 }
 
-/// What poll(2) watches: the listener, the handshake, the client, the console, what is printed, and the processes from [`PROCESSES`] on.
+/// What poll(2) watches: the listener, the handshake, the client, the console, what is printed, and the processes from
+/// [`PROCESSES`] on.
 const LISTENER: u16 = 0;
 const HANDSHAKE: u16 = 1;
 const CLIENT: u16 = 2;
@@ -91,7 +92,8 @@ impl Happened {
     }
 }
 
-/// What is dealt with has frames of its own, which are gone while it waits: inlined, they would be part of that of the loop.
+/// What is dealt with has frames of its own, which are gone while it waits: inlined, they would be part of that of the
+/// loop.
 impl Seed<'_> {
     /// Waits for something to happen and deals with it.
     fn turn(&mut self) {
@@ -112,7 +114,8 @@ impl Seed<'_> {
         }
     }
 
-    /// With room for no more than there is as a rule: what a seed has on its stack while it waits stays as long as its guest, and it is to be a page.
+    /// With room for no more than there is as a rule: what a seed has on its stack while it waits stays as long as its
+    /// guest, and it is to be a page.
     fn wait(&self, happened: &mut Happened) {
         match self.processes.iter().flatten().count() + usize::from(PROCESSES) {
             0..=FEW => self.wait_for::<FEW>(happened),

@@ -70,8 +70,8 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What a Landlock domain around a seed keeps inside (`LANDLOCK_SCOPE_*`, linux/landlock.h): it stands beside kinds of namespaces in a seed's
-    /// first word, and no kind of namespace has these bits.
+    /// What a Landlock domain around a seed keeps inside (`LANDLOCK_SCOPE_*`, linux/landlock.h): it stands beside kinds
+    /// of namespaces in a seed's first word, and no kind of namespace has these bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub struct Scopes: u32 {
         /// No abstract unix socket of others is reached.
@@ -97,7 +97,8 @@ pub enum Make {
     File,
 }
 
-/// A place inside the new root. It is resolved there and nowhere else: a link in a guest's files never leads out of them.
+/// A place inside the new root. It is resolved there and nowhere else: a link in a guest's files never leads out of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mountpoint<'a> {
     /// Path, relative to the new root.
@@ -107,13 +108,14 @@ pub struct Mountpoint<'a> {
     pub make: Make,
 }
 
-/// One step. Numbers named `fd` are indices into the descriptors that came with the message. New ones are added at the end: a guest outlives the daemon
-/// that started it, and the next one sends plans to its seed.
+/// One step. Numbers named `fd` are indices into the descriptors that came with the message. New ones are added at the
+/// end: a guest outlives the daemon that started it, and the next one sends plans to its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step<'a> {
     /// No mount made from here on is seen outside, and none made outside is seen here.
     Private,
-    /// Attach a detached tree at a path of the host (seen by this process only) and work relative to its root from here on.
+    /// Attach a detached tree at a path of the host (seen by this process only) and work relative to its root from here
+    /// on.
     EnterRoot {
         /// The root file system.
         fd: u8,
@@ -157,8 +159,9 @@ pub enum Step<'a> {
     },
     /// Make the new root the root, and let go of the old.
     Pivot,
-    /// Wait for the rest of the plan: another message on the report's socket, with the plan and its descriptors, which take the place of those at
-    /// hand. It has the steps ([`MAX_REST`](crate::MAX_REST)) or nothing in it. Should the socket close instead, the process ends.
+    /// Wait for the rest of the plan: another message on the report's socket, with the plan and its descriptors, which
+    /// take the place of those at hand. It has the steps ([`MAX_REST`](crate::MAX_REST)) or nothing in it. Should the
+    /// socket close instead, the process ends.
     Await,
     /// Move what is mounted at a path of the present root into the new one, with everything that is mounted below it.
     Bring {
@@ -169,8 +172,8 @@ pub enum Step<'a> {
         #[serde(borrow)]
         on: Mountpoint<'a>,
     },
-    /// Make the new root, which lies over the present one, the root. The present one stays below it, out of sight: it has to be one that a guest
-    /// might see. Unlike [`Step::Pivot`] this does not look at every process of the machine.
+    /// Make the new root, which lies over the present one, the root. The present one stays below it, out of sight: it
+    /// has to be one that a guest might see. Unlike [`Step::Pivot`] this does not look at every process of the machine.
     TakeRoot,
     /// Set the host name.
     HostName {
@@ -189,8 +192,8 @@ pub enum Step<'a> {
     },
     /// Enter a namespace.
     Join {
-        /// It, as opened under /proc/PID/ns. A pidfd will not do: the trunk's memory is out of bounds for everybody in its user namespace, the seed
-        /// included.
+        /// It, as opened under /proc/PID/ns. A pidfd will not do: the trunk's memory is out of bounds for everybody in
+        /// its user namespace, the seed included.
         fd: u8,
     },
     /// Deny system calls by a program of classic BPF.
@@ -199,8 +202,9 @@ pub enum Step<'a> {
         #[serde(borrow)]
         program: &'a [u8],
     },
-    /// Have system calls wait for answers by a program of classic BPF. Where they arrive is told by the number of a descriptor of this process; whoever has
-    /// taken it says what to [look up](crate::FIRST_LOOKED_UP) besides, by paths with a zero at the end, and then, without one, that it is taken; and answers them.
+    /// Have system calls wait for answers by a program of classic BPF. Where they arrive is told by the number of a
+    /// descriptor of this process; whoever has taken it says what to [look up](crate::FIRST_LOOKED_UP) besides, by
+    /// paths with a zero at the end, and then, without one, that it is taken; and answers them.
     Supervise {
         /// The socket that the number goes out over, and a word comes back.
         fd: u8,
@@ -213,10 +217,11 @@ pub enum Step<'a> {
         /// The set.
         keep: Capabilities,
     },
-    /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps behind it, it idles.
+    /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps
+    /// behind it, it idles.
     Trunk {
-        /// An eventfd that takes the command's exit code + 1 as soon as the command has ended, if nothing is left of what it began: this process's
-        /// own end, and the news of it, take the kernel longer than all else.
+        /// An eventfd that takes the command's exit code + 1 as soon as the command has ended, if nothing is left of
+        /// what it began: this process's own end, and the news of it, take the kernel longer than all else.
         word: Option<u8>,
     },
     /// Become the guest's init, of a command that comes another way: a clone's. The last step.
@@ -238,8 +243,8 @@ pub enum Step<'a> {
         /// Width in characters.
         columns: u16,
     },
-    /// Open a terminal of the guest's own and show it as /dev/console; it is standard input, output and error, but nobody's controlling terminal yet, as a
-    /// kernel leaves it to an init. Its master goes out over a socket.
+    /// Open a terminal of the guest's own and show it as /dev/console; it is standard input, output and error, but
+    /// nobody's controlling terminal yet, as a kernel leaves it to an init. Its master goes out over a socket.
     Console {
         /// The socket.
         fd: u8,
@@ -290,9 +295,11 @@ pub enum Step<'a> {
         arguments: &'a [u8],
     },
     /// Wait until the guest has been admitted to what it shares with others: a message on the report's socket says so
-    /// ([`ADMITTED`](crate::ADMITTED)). Should the socket close instead, the process ends. Nothing of the guest's own runs before.
+    /// ([`ADMITTED`](crate::ADMITTED)). Should the socket close instead, the process ends. Nothing of the guest's own
+    /// runs before.
     Admission,
-    /// Whatever is mounted in this namespace shares what is mounted on it with copies of the namespace made from here on, unless they ask otherwise.
+    /// Whatever is mounted in this namespace shares what is mounted on it with copies of the namespace made from here
+    /// on, unless they ask otherwise.
     Share,
 }
 

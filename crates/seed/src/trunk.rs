@@ -20,11 +20,12 @@ const CAP_KILL: u64 = 1 << 5;
 /// Where the word of the command's end goes, of all descriptors the only one that is kept.
 const WORD: u32 = 0;
 
-/// Stands until the command, if there is one, has ended. `word` is told of that first, where nothing else ends with it. The plan is not needed any more.
+/// Stands until the command, if there is one, has ended. `word` is told of that first, where nothing else ends with it.
+/// The plan is not needed any more.
 pub(crate) fn stand(command: Option<i32>, word: Option<BorrowedFd<'_>>, plan: impl IntoIterator<Item = Mapped>) -> ! {
     let heard = word.is_some_and(|word| bare::duplicate(word, WORD as i32).is_ok());
-    // It needs no other descriptor any more. Letting go of the report's socket says that all went well; should the command's own steps fail, its
-    // process still holds a copy.
+    // It needs no other descriptor any more. Letting go of the report's socket says that all went well; should the
+    // command's own steps fail, its process still holds a copy.
     bare::close_range(if heard { WORD + 1 } else { 0 }, u32::MAX);
     // Of its capabilities it needs the one to signal a command that runs as another user.
     let _ = command::hold(CAP_KILL);
@@ -58,7 +59,8 @@ fn reap(command: Option<i32>, heard: bool) {
     };
     let Some(status) = ended else { return };
     let code = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal)).unwrap_or(125);
-    // Whoever hears of the end may count on everything that the command began being over: what has lost its parent is a child of this process.
+    // Whoever hears of the end may count on everything that the command began being over: what has lost its parent is a
+    // child of this process.
     if heard && matches!(rest, Err(Errno::CHILD)) {
         let count = u64::from(code.unsigned_abs()) + 1;
         let _ = rustix::io::write(bare::standard_input(), &count.to_ne_bytes());

@@ -4,7 +4,7 @@ use core::ffi::CStr;
 
 const LONGEST: usize = 4096;
 
-/// The path.
+/// A path that is being walked, name by name.
 pub struct WalkedPath {
     bytes: [u8; LONGEST],
     length: usize,
@@ -15,7 +15,7 @@ pub struct WalkedPath {
 pub struct PathTooLong;
 
 impl WalkedPath {
-    /// One to begin with.
+    /// Begins a walk along the path `text`.
     pub fn new(text: &CStr) -> Result<Self, PathTooLong> {
         let text = text.to_bytes();
         let mut bytes = [0; LONGEST];
@@ -43,8 +43,8 @@ impl WalkedPath {
         outcome
     }
 
-    /// Puts what a link says in the place of its name, from `start` to `end`: all that is before it too, where that begins at the root. `read` puts the link's text into
-    /// the room that there is for it, and says how long it is.
+    /// Puts what a link says in the place of its name, from `start` to `end`: all that is before it too, where that
+    /// begins at the root. `read` puts the link's text into the room that there is for it, and says how long it is.
     pub fn follow<E: From<PathTooLong>>(
         &mut self,
         start: usize,

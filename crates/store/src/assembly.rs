@@ -1,4 +1,5 @@
-//! Parts of a tree, read in any order, put together in one: a list of leaves is part of what makes an image, and equal trees have equal images.
+//! Parts of a tree, read in any order, put together in one: a list of leaves is part of what makes an image, and equal
+//! trees have equal images.
 
 use composefs::fsverity::Sha256HashValue;
 use composefs::generic_tree::{Inode, Leaf, LeafId, Stat};
@@ -53,7 +54,8 @@ enum Several {
 }
 
 impl Parts {
-    /// Adds a directory, which lies under a name in one that was added before, or is the tree's root. The answer is its number.
+    /// Adds a directory, which lies under a name in one that was added before, or is the tree's root. The answer is its
+    /// number.
     pub(crate) fn directory(&mut self, above: Option<usize>, name: &OsStr, attributes: Stat) -> usize {
         let number = self.directories.len();
         self.directories.push(Part { attributes, entries: Vec::new() });

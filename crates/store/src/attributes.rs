@@ -18,8 +18,8 @@ pub(crate) fn by_descriptor(object: BorrowedFd<'_>) -> String {
 
 /// Whether a layer keeps this extended attribute.
 ///
-/// `trusted.overlay.*` steers overlays, as a farm is a layer of one; SELinux labels, IMA and EVM belong to the host's policy. `user.overlay.*` is for
-/// overlays that guests make themselves, and means nothing to ours.
+/// `trusted.overlay.*` steers overlays, as a farm is a layer of one; SELinux labels, IMA and EVM belong to the host's
+/// policy. `user.overlay.*` is for overlays that guests make themselves, and means nothing to ours.
 fn is_kept(name: &[u8]) -> bool {
     let steers = name.starts_with(b"trusted.overlay.");
     let whole: [&[u8]; 3] = [b"security.capability", b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -79,7 +79,8 @@ pub fn dress_like(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> std::io::Result<(
 
 /// Gives attributes to an open object of type `kind`.
 ///
-/// The order is forced: changing the owner clears setuid bits and file capabilities, setting anything changes the times.
+/// The order is forced: changing the owner clears setuid bits and file capabilities, setting anything changes the
+/// times.
 pub(crate) fn apply(stat: &Stat, object: BorrowedFd<'_>, kind: FileType) -> Result<(), Errno> {
     let path = by_descriptor(object);
     let owner = (Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)));

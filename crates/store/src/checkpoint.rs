@@ -1,4 +1,5 @@
-//! A long look through guests' files, kept now and then: one that is killed goes on where it was, and does not read again what it has read.
+//! A long look through guests' files, kept now and then: one that is killed goes on where it was, and does not read
+//! again what it has read.
 
 use crate::known::{Extras, Fingerprint, Known};
 use crate::{Store, crash};

@@ -19,19 +19,20 @@ pub struct Exclusive {
     _lock: Lease,
 }
 
-/// What a collection removed.
+/// What a collection removed from the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Layers.
+    /// The number of layers that were removed.
     pub layers: u64,
-    /// Objects, images among them.
+    /// The number of objects that were removed, images of layers included.
     pub objects: u64,
-    /// Bytes of them.
+    /// Bytes of disk that the removed objects took.
     pub bytes: u64,
 }
 
 impl Store {
-    /// Keeps everybody else out. Which layers are in use must be asked after this, not before: until then one may have been added.
+    /// Keeps everybody else out. Which layers are in use must be asked after this, not before: until then one may have
+    /// been added.
     ///
     /// # Errors
     ///
@@ -46,7 +47,8 @@ impl Exclusive {
     ///
     /// # Errors
     ///
-    /// Before anything is removed: where the image of a used layer is damaged, since what it needs cannot be known; where something is mounted in the store.
+    /// Before anything is removed: where the image of a used layer is damaged, since what it needs cannot be known;
+    /// where something is mounted in the store.
     pub fn collect(self, used: &HashSet<LayerId>) -> Result<Collected, StoreError> {
         let nothing = HashSet::new();
         let used = if planted(Mistake::CollectUsed) { &nothing } else { used };
@@ -80,7 +82,8 @@ impl Exclusive {
         Ok(Collected { layers, objects: removed.objects_removed, bytes: before.saturating_sub(after) })
     }
 
-    /// What is mounted in the store is not ours to collect in. Objects may lie on a file system of their own, all of them.
+    /// What is mounted in the store is not ours to collect in. Objects may lie on a file system of their own, all of
+    /// them.
     fn check_mounts(&self) -> Result<(), StoreError> {
         let store = self.store.path();
         let looked = nothing_is_mounted_in(store, &[store, &self.store.objects()]);

@@ -6,8 +6,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// How much is written at once, in bytes. The page cache keeps a file in pieces as big as it was written in, and guests read it faster the bigger they
-/// are: copied inside the kernel, by 64 KiB, it would be read a tenth slower for as long as it stays in memory.
+/// How much is written at once, in bytes. The page cache keeps a file in pieces as big as it was written in, and guests
+/// read it faster the bigger they are: copied inside the kernel, by 64 KiB, it would be read a tenth slower for as long
+/// as it stays in memory.
 const PIECE: u64 = 1 << 20;
 
 /// Makes `to`, an empty file, contain what `from` contains.

@@ -1,5 +1,5 @@
-//! Places where a test can make the process die or stop, and mistakes that a test can plant, to see that it would notice. In ordinary builds all of it
-//! is nothing.
+//! Places where a test can make the process die or stop, and mistakes that a test can plant, to see that it would
+//! notice. In ordinary builds all of it is nothing.
 
 /// A mistake that the tests of crash safety must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

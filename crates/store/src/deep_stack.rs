@@ -3,8 +3,8 @@
 use crate::StoreError;
 use pando_kernel::Context;
 
-/// Address space only: what is not used costs nothing. The reader of images goes 2,048 directories deep, and in a debugging build each takes
-/// several kilobytes.
+/// Address space only: what is not used costs nothing. The reader of images goes 2,048 directories deep, and in a
+/// debugging build each takes several kilobytes.
 const STACK: usize = 256 << 20;
 
 /// Runs `work` on a thread of its own, whose stack holds the deepest tree that a layer may have.

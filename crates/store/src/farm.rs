@@ -1,9 +1,10 @@
 //! A layer as a tree of hard links, for hosts that cannot mount images.
 //!
-//! What an image keeps apart, an inode has in one: content with mode, owner, time and extended attributes. So an object is linked as it is where it
-//! carries what the file is to carry, and otherwise has a twin among `inodes/`, named by everything that it carries. Two files of one tree are never
-//! links to one inode unless they are one file: a guest would see them change together. They link to the first, second, … twin of a name, and so does
-//! the next tree: each is shared between trees all the same.
+//! What an image keeps apart, an inode has in one: content with mode, owner, time and extended attributes. So an object
+//! is linked as it is where it carries what the file is to carry, and otherwise has a twin among `inodes/`, named by
+//! everything that it carries. Two files of one tree are never links to one inode unless they are one file: a guest
+//! would see them change together. They link to the first, second, … twin of a name, and so does the next tree: each is
+//! shared between trees all the same.
 
 use crate::staging::{Staging, new_file};
 use crate::{LayerId, Store, StoreError, attributes, content, deep_stack, image, publish};

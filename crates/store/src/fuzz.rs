@@ -22,7 +22,7 @@ pub fn known_files(data: &[u8]) {
     }
 }
 
-/// A seed for [`known_files`].
+/// Inputs that fuzzing of [`known_files`] begins with.
 pub fn tables() -> Vec<Vec<u8>> {
     let mut known = Known::default();
     for number in 0..5 {
@@ -51,7 +51,7 @@ pub fn layer_image(data: &[u8]) {
     let _ = erofs_to_filesystem::<Sha256HashValue>(data);
 }
 
-/// Seeds for [`layer_image`].
+/// Inputs that fuzzing of [`layer_image`] begins with.
 pub fn layer_images() -> Vec<Vec<u8>> {
     let directory = || Directory::new(Stat { st_mode: 0o755, ..Stat::uninitialized() });
     let mut root = directory();

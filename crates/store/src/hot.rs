@@ -1,8 +1,9 @@
-//! Which parts of a layer's objects guests really use, so that they can be in memory before the next guest asks for them.
+//! Which parts of a layer's objects guests really use, so that they can be in memory before the next guest asks for
+//! them.
 //!
-//! The kernel charges a page of a file to the group of whoever has it read from the disk, and all others use it for nothing. Among guests that share
-//! files, that is whichever starts first after a boot: its limit pays for everybody. So what guests had in memory is noted, and read ahead by the
-//! daemon, in whose group the pages then are.
+//! The kernel charges a page of a file to the group of whoever has it read from the disk, and all others use it for
+//! nothing. Among guests that share files, that is whichever starts first after a boot: its limit pays for everybody.
+//! So what guests had in memory is noted, and read ahead by the daemon, in whose group the pages then are.
 //!
 //! ```text
 //!   a guest has run ──note──▶ known/hot-LAYER: objects, and which parts of them ──the layer is mounted──▶ warm
@@ -30,7 +31,8 @@ use std::time::Duration;
 /// How finely parts are told apart, in bytes: what the kernel usually reads ahead.
 const PART: u64 = 128 << 10;
 
-/// The most that a note names, in bytes: a guest that read all of its system once does not make all of it worth being kept.
+/// The most that a note names, in bytes: a guest that read all of its system once does not make all of it worth being
+/// kept.
 const MOST: u64 = 512 << 20;
 
 /// The most that a note is long, in bytes.
@@ -88,8 +90,8 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Has the kernel read what was noted of a layer, for the caller's group to pay; what is in memory already stays whose it is. It waits for no
-    /// disk, and answers how many bytes the note names.
+    /// Has the kernel read what was noted of a layer, for the caller's group to pay; what is in memory already stays
+    /// whose it is. It waits for no disk, and answers how many bytes the note names.
     pub fn warm(&self, layer: &LayerId) -> u64 {
         let path = self.hot_note(layer);
         if !path.metadata().is_ok_and(|found| found.len() <= LONGEST) {
@@ -103,7 +105,8 @@ impl Store {
                 if bytes >= MOST {
                     return bytes;
                 }
-                // Part by part: of one question the kernel answers no more than it reads ahead. What it does not do the guest does itself.
+                // Part by part: of one question the kernel answers no more than it reads ahead. What it does not do the
+                // guest does itself.
                 let _ = fadvise(&object, part.saturating_mul(PART), NonZeroU64::new(PART), Advice::WillNeed);
                 bytes += PART;
             }

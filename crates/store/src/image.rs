@@ -21,11 +21,13 @@ pub(crate) fn write(tree: FileSystem<Sha256HashValue>) -> Result<Box<[u8]>, Impo
     Ok(image)
 }
 
-/// Where an image has the UUID of its file system: 48 bytes into the superblock, which begins at 1,024 (fs/erofs/erofs_fs.h).
+/// Where an image has the UUID of its file system: 48 bytes into the superblock, which begins at 1,024
+/// (fs/erofs/erofs_fs.h).
 const UUID: std::ops::Range<usize> = 1_072..1_088;
 
-/// Gives an image's file system a UUID, which the library leaves at zero: one made of its content, so that equal trees still give equal bytes. Of two lower file systems that
-/// have the same UUID, zero too, an overlay can decode no handles, and falls back to `index=off,nfs_export=off`: then no transaction can be about a guest that stands on both.
+/// Gives an image's file system a UUID, which the library leaves at zero: one made of its content, so that equal trees
+/// still give equal bytes. Of two lower file systems that have the same UUID, zero too, an overlay can decode no
+/// handles, and falls back to `index=off,nfs_export=off`: then no transaction can be about a guest that stands on both.
 fn name_file_system(image: &mut [u8]) {
     let digest: Sha256HashValue = compute_verity(image);
     if let Some(uuid) = image.get_mut(UUID) {

@@ -18,29 +18,31 @@ use std::sync::{Mutex, PoisonError};
 pub enum Taking {
     /// They stay as they are: new content is copied.
     Copy,
-    /// The store may have them, where they lie on its file system: nothing is copied, and the tree must be thrown away afterwards without being
-    /// written to again.
+    /// The store may have them, where they lie on its file system: nothing is copied, and the tree must be thrown away
+    /// afterwards without being written to again.
     Over,
 }
 
 /// A tree that became a layer.
 #[derive(Debug)]
 pub struct Imported {
-    /// The layer.
+    /// The layer that the tree became.
     pub layer: LayerId,
     /// To be held until somebody says that the layer is in use.
     pub lease: Lease,
     /// How many contents the store did not have before; the image is not counted.
     pub new_objects: u64,
-    /// Bytes of them.
+    /// Bytes of these new contents.
     pub new_bytes: u64,
 }
 
 impl Store {
-    /// Makes a layer of the tree at `tree`, which nobody may change meanwhile: a link in /proc of an open directory will do.
+    /// Makes a layer of the tree at `tree`, which nobody may change meanwhile: a link in /proc of an open directory
+    /// will do.
     ///
-    /// The layer keeps names, modes, owners, times of modification, hard links, the extended attributes of users, capabilities, access control lists
-    /// and `trusted.*` (but not those that steer overlays), fifos, sockets and devices. When it returns, the layer survives a power cut.
+    /// The layer keeps names, modes, owners, times of modification, hard links, the extended attributes of users,
+    /// capabilities, access control lists and `trusted.*` (but not those that steer overlays), fifos, sockets and
+    /// devices. When it returns, the layer survives a power cut.
     ///
     /// # Errors
     ///

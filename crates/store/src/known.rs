@@ -1,4 +1,5 @@
-//! Files whose content is known from the last time, by inode and time of change: a file that did not change since is not read again.
+//! Files whose content is known from the last time, by inode and time of change: a file that did not change since is
+//! not read again.
 //!
 //! It is a cache, replaced as a whole. One that is damaged, or of another version, counts as empty.
 //!
@@ -39,7 +40,8 @@ impl Fingerprint {
     /// The same at some moment before it was looked at.
     pub(crate) fn is_fresh_at(&self, now: SystemTime) -> bool {
         const TICK: Duration = Duration::from_secs(2);
-        // Times before 1970 and after all others are no age that could be told: file systems have them, and their makers choose them.
+        // Times before 1970 and after all others are no age that could be told: file systems have them, and their
+        // makers choose them.
         let changed = UNIX_EPOCH.checked_add(Duration::from_secs(self.0[2]));
         changed.and_then(|changed| now.duration_since(changed).ok()).is_none_or(|age| age < TICK)
     }
@@ -196,8 +198,8 @@ impl Known {
         let _ = touch();
     }
 
-    /// Whether a tree's times of change can be trusted: the kernel's own file systems for disks keep them from everybody, while those of an image
-    /// are whatever was written into it.
+    /// Whether a tree's times of change can be trusted: the kernel's own file systems for disks keep them from
+    /// everybody, while those of an image are whatever was written into it.
     pub(crate) fn can_know(tree: BorrowedFd<'_>) -> bool {
         const EXT4: i64 = 0xef53;
         const XFS: i64 = 0x5846_5342;

@@ -1,26 +1,30 @@
 //! Files kept by content, so that a hundred guests cost the disk and the page cache of one (unification).
 //!
-//! A **layer** is a read-only tree. What an inode carries (names, mode, owner, times, extended attributes, hard links) is the layer's own, in one
-//! erofs image; what a file contains is an **object**, kept once whatever number of files and layers hold it. Objects are named by their content
-//! (its fs-verity digest), layers by their image: equal trees are one layer.
+//! A **layer** is a read-only tree. What an inode carries (names, mode, owner, times, extended attributes, hard links)
+//! is the layer's own, in one erofs image; what a file contains is an **object**, kept once whatever number of files
+//! and layers hold it. Objects are named by their content (its fs-verity digest), layers by their image: equal trees
+//! are one layer.
 //!
 //! ```text
 //!   tree ──scan──▶ metadata ─────────────────────────▶ image ─┐
-//!            │ open files                                     ├─ staged ──barrier──▶ objects/ ──▶ images/ID, the commit point
+//!            │ open files                                     ├─ staged ──barrier──▶ objects/ ──▶ images/ID: committed
 //!            ╰────▶ workers: digest, new ones staged ─────────┘
 //!
 //!   guest's root = overlay( own files · image, mounted by erofs · objects as data-only layer )      back end "image"
 //!                = overlay( own files · a tree of hard links )                                      back end "farm"
 //! ```
 //!
-//! Writing to a shared file copies it up into the guest's own files: that is copy-on-write link breaking, done by the kernel.
+//! Writing to a shared file copies it up into the guest's own files: that is copy-on-write link breaking, done by the
+//! kernel.
 //!
-//! The format of the repository, the writer and reader of images, digests, collection and the check are those of the `composefs` crate. What it lacks
-//! stands here: an order of writing that survives a power cut ([`Store::import`]), files taken over instead of copied, holes, hard-link farms,
-//! telling damage by guest and path ([`Store::verify`]), repair, knowing unchanged files again without reading them, sharing blocks of files that are in
-//! use ([`Survey::share_live`]), and having in memory what guests use before they are charged for it ([`Store::warm`]).
+//! The format of the repository, the writer and reader of images, digests, collection and the check are those of the
+//! `composefs` crate. What it lacks stands here: an order of writing that survives a power cut ([`Store::import`]),
+//! files taken over instead of copied, holes, hard-link farms, telling damage by guest and path ([`Store::verify`]),
+//! repair, knowing unchanged files again without reading them, sharing blocks of files that are in use
+//! ([`Survey::share_live`]), and having in memory what guests use before they are charged for it ([`Store::warm`]).
 //!
-//! A store knows no guests: whoever collects or verifies says which layers are in use. Locks say who works with it; they end with their holder.
+//! A store knows no guests: whoever collects or verifies says which layers are in use. Locks say who works with it;
+//! they end with their holder.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
 //! Sharing the blocks of files that are in use, where the file system can (btrfs, xfs).
 //!
-//! A running guest's files must not be exchanged for others. But the kernel can have two files share the blocks of what both contain, comparing them
-//! itself with both locked: nothing that can be observed changes, not even a time, and whoever writes gets blocks of its own again. That saves disk
-//! and no memory, since each file keeps its own pages; memory is saved when the guest is next started from a layer.
+//! A running guest's files must not be exchanged for others. But the kernel can have two files share the blocks of what
+//! both contain, comparing them itself with both locked: nothing that can be observed changes, not even a time, and
+//! whoever writes gets blocks of its own again. That saves disk and no memory, since each file keeps its own pages;
+//! memory is saved when the guest is next started from a layer.
 
 use crate::known::{Extras, Known};
 use crate::look::{Place, inside};
@@ -23,13 +24,13 @@ const TABLE: &str = "live";
 pub struct LivelyShared {
     /// Files that share blocks now and did not before.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes of the files that share blocks now.
     pub bytes: u64,
 }
 
 impl Survey {
-    /// Has the files of the trees share blocks with the objects of the store, or where it lacks them with the file that was met first. `trees` are those of
-    /// the survey, of which only the `chosen` ones are touched.
+    /// Has the files of the trees share blocks with the objects of the store, or where it lacks them with the file that
+    /// was met first. `trees` are those of the survey, of which only the `chosen` ones are touched.
     pub fn share_live(
         &self,
         store: &Store,
@@ -84,7 +85,8 @@ fn inside_tree(tree: &Path, path: &Path) -> Option<File> {
     inside(root.as_fd(), path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW).ok().map(File::from)
 }
 
-/// How many bytes of a file share blocks afterwards; `None` where they cannot, or where it changed and is another by now.
+/// How many bytes of a file share blocks afterwards; `None` where they cannot, or where it changed and is another by
+/// now.
 fn share(source: &File, tree: &Path, place: &Place) -> Option<u64> {
     let file = inside_tree(tree, &place.path)?;
     let length = file.metadata().ok()?.len().min(source.metadata().ok()?.len());

@@ -14,10 +14,12 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a host mounts layers. The layers are the same for both: the farm of one is made of its image when it is first asked for.
+/// How a host mounts layers. The layers are the same for both: the farm of one is made of its image when it is first
+/// asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// An erofs image, with the objects as data-only layer below: one inode more a layer, and what one guest does never shows in another.
+    /// An erofs image, with the objects as data-only layer below: one inode more a layer, and what one guest does never
+    /// shows in another.
     Image,
     /// A tree of hard links: for kernels before 6.12, and where images cannot be mounted from a file.
     Farm,
@@ -26,13 +28,15 @@ pub enum Backend {
 /// One layer, ready to be part of an overlay. Each mount is a copy of its own, whose owners may be mapped.
 #[derive(Debug)]
 pub struct Mounted {
-    /// Its tree.
+    /// The tree of the layer, detached.
     pub tree: Tree,
-    /// What the tree's files contain, where it does not hold that itself: to go below all lower trees. Never to be mapped: its owners mean nothing.
+    /// What the tree's files contain, where it does not hold that itself: to go below all lower trees. Never to be
+    /// mapped: its owners mean nothing.
     pub data: Option<Tree>,
 }
 
-/// The layers that are mounted: each once, whatever number of guests stand on it, so that they share what the kernel remembers of it.
+/// The layers that are mounted: each once, whatever number of guests stand on it, so that they share what the kernel
+/// remembers of it.
 #[derive(Debug)]
 pub struct LayerMounts {
     store: Store,
@@ -41,7 +45,7 @@ pub struct LayerMounts {
 }
 
 impl LayerMounts {
-    /// None yet.
+    /// Layers of a store, of which none is mounted yet.
     pub fn new(store: Store, backend: Backend) -> Self {
         Self { store, backend, held: Mutex::default() }
     }
@@ -51,18 +55,19 @@ impl LayerMounts {
         &self.store
     }
 
-    /// How layers are mounted.
+    /// The way in which layers are mounted.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// Mounts a layer.
+    /// Mounts a layer, in the host's own way.
     pub fn mount(&self, layer: &LayerId) -> Result<Mounted, StoreError> {
         self.mount_as(layer, self.backend)
     }
 
-    /// Mounts a layer in a way that need not be the host's: an overlay knows the inodes that its upper files were copied from, and refuses a layer that
-    /// has others. So files that were written over a farm go on over a farm until the guest is folded.
+    /// Mounts a layer in a way that need not be the host's: an overlay knows the inodes that its upper files were
+    /// copied from, and refuses a layer that has others. So files that were written over a farm go on over a farm until
+    /// the guest is folded.
     pub fn mount_as(&self, layer: &LayerId, backend: Backend) -> Result<Mounted, StoreError> {
         if !self.store.has(layer) {
             return Err(StoreError::NoLayer(*layer));
@@ -96,7 +101,8 @@ impl LayerMounts {
         }
     }
 
-    /// Mounts an image that is in memory, as the whole of it soon would be: what a guest reads first is charged to that guest.
+    /// Mounts an image that is in memory, as the whole of it soon would be: what a guest reads first is charged to that
+    /// guest.
     ///
     /// And ext4 complains in the kernel's log, once a boot, of pages that erofs has it read.
     fn mount_image(&self, layer: &LayerId) -> Result<Tree, StoreError> {
@@ -117,7 +123,7 @@ const PROOF: [u8; 100] =
     *b"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
 impl Backend {
-    /// The other one.
+    /// The other one of the two ways.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -126,12 +132,13 @@ impl Backend {
         }
     }
 
-    /// What works on this host: tries the whole stack, an image over a data-only layer under an overlay, with each of the `ways` (options of the
-    /// overlay) that layers are used in, and reads a file through it.
+    /// What works on this host: tries the whole stack, an image over a data-only layer under an overlay, with each of
+    /// the `ways` (options of the overlay) that layers are used in, and reads a file through it.
     ///
     /// # Errors
     ///
-    /// What was lacking for the trial (room on the disk, descriptors, memory): then the host's kernel has not said what it can.
+    /// What was lacking for the trial (room on the disk, descriptors, memory): then the host's kernel has not said what
+    /// it can.
     pub fn choose(store: &Store, ways: &[&[(&str, &str)]]) -> Result<Self, CallError> {
         match ways.iter().try_for_each(|options| try_image(store, options)) {
             Ok(()) => Ok(Self::Image),

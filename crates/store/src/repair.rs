@@ -18,15 +18,15 @@ const DEEPEST: usize = 200;
 /// A damaged object that was put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
-    /// Its name.
+    /// The object's name: the digest of what it has to contain.
     pub object: String,
     /// Where its content was found.
     pub from: PathBuf,
 }
 
 impl Store {
-    /// Looks for copies of damaged objects in the store's own farms and below `places`, and puts right what it finds one of. A guest that has the
-    /// damaged object open keeps it until it opens it again.
+    /// Looks for copies of damaged objects in the store's own farms and below `places`, and puts right what it finds
+    /// one of. A guest that has the damaged object open keeps it until it opens it again.
     pub fn repair(&self, damages: &[Damage], places: &[PathBuf]) -> Result<Vec<Repaired>, StoreError> {
         let _lease = self.lease()?;
         let mut wanted: HashMap<u64, Vec<Sha256HashValue>> = HashMap::new();

@@ -1,8 +1,10 @@
-//! A tree of files at rest, read once and by several threads: its metadata as an image will hold it, and what became of the content of its files.
+//! A tree of files at rest, read once and by several threads: its metadata as an image will hold it, and what became of
+//! the content of its files.
 //!
-//! Every step goes through a directory's descriptor and follows no link, so that nothing outside the tree is ever read. A task reads one directory, or
-//! some of the files in it, and waits for no other; a directory stays open until the last of its tasks is done. The threads take the newest task
-//! first, so that as many directories are open as a tree is deep, and not as it is wide.
+//! Every step goes through a directory's descriptor and follows no link, so that nothing outside the tree is ever read.
+//! A task reads one directory, or some of the files in it, and waits for no other; a directory stays open until the
+//! last of its tasks is done. The threads take the newest task first, so that as many directories are open as a tree is
+//! deep, and not as it is wide.
 
 use crate::assembly::{Found, Met, Parts};
 use crate::crash::{Mistake, planted};
@@ -25,8 +27,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// How deep directories may lie: each level holds a descriptor while what is below it is read. No path that a program can name in one piece is deeper
-/// with names of more than eight bytes.
+/// How deep directories may lie: each level holds a descriptor while what is below it is read. No path that a program
+/// can name in one piece is deeper with names of more than eight bytes.
 const DEEPEST: usize = 450;
 
 /// How many files of one directory make a task.
@@ -34,7 +36,8 @@ const TOGETHER: usize = 32;
 
 /// What becomes of the content of files that an image does not hold itself.
 pub(crate) trait Contents: Sync {
-    /// The content of a file that need not be opened: all that there is about it is known, and it has no extended attributes that are kept.
+    /// The content of a file that need not be opened: all that there is about it is known, and it has no extended
+    /// attributes that are kept.
     fn unopened(&self, fingerprint: &Fingerprint, size: u64) -> Option<Sha256HashValue>;
 
     /// That of one that was opened, with its length.

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A directory for the new objects of one import. It goes, with what is still in it, when it is dropped; but not while objects have names that may not
-/// be on the disk: it then tells others so, until all that nobody relies on is collected.
+/// A directory for the new objects of one import. It goes, with what is still in it, when it is dropped; but not while
+/// objects have names that may not be on the disk: it then tells others so, until all that nobody relies on is
+/// collected.
 #[derive(Debug)]
 pub(crate) struct Staging<'a> {
     store: &'a Store,
@@ -71,13 +72,15 @@ impl<'a> Staging<'a> {
             && self.staged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(digest.clone())
     }
 
-    /// Whether the store has an object. Its name means that its content is on the disk; a wrong length, that something outside has changed it since.
+    /// Whether the store has an object. Its name means that its content is on the disk; a wrong length, that something
+    /// outside has changed it since.
     pub(crate) fn has(&self, digest: &Sha256HashValue, size: u64) -> bool {
         let found = statat(&self.objects, digest.to_object_pathname(), AtFlags::SYMLINK_NOFOLLOW);
         found.is_ok_and(|stat| stat.st_size.cast_unsigned() == size)
     }
 
-    /// Takes over the inode of an open file of the same file system, which keeps what else it carries. False where that cannot be.
+    /// Takes over the inode of an open file of the same file system, which keeps what else it carries. False where that
+    /// cannot be.
     pub(crate) fn take_over(&self, digest: &Sha256HashValue, file: &File) -> Result<bool, StoreError> {
         let path = self.path(digest);
         let from = attributes::by_descriptor(file.as_fd());
@@ -88,8 +91,9 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// Copies an open file, with what it carries: a hard-link farm can then use the object itself. False where the copy has another content than the digest says: whoever
-    /// may write to the file did so since, and set its times back perhaps. An object is what its name says for everybody who has that content, so the copy is read, which nobody
+    /// Copies an open file, with what it carries: a hard-link farm can then use the object itself. False where the copy
+    /// has another content than the digest says: whoever may write to the file did so since, and set its times back
+    /// perhaps. An object is what its name says for everybody who has that content, so the copy is read, which nobody
     /// else can write to.
     pub(crate) fn copy(&self, digest: &Sha256HashValue, file: &File, stat: &Stat) -> Result<bool, StoreError> {
         let path = self.path(digest);

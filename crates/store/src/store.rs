@@ -28,7 +28,8 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// A promise that nothing is collected for as long as it is held: a new layer is safe under it until somebody says that it is in use.
+/// A promise that nothing is collected for as long as it is held: a new layer is safe under it until somebody says that
+/// it is in use.
 #[derive(Debug)]
 pub struct Lease(#[allow(dead_code, reason = "held for its drop")] File);
 
@@ -51,7 +52,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Where it lies.
+    /// The directory that the store lies in.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -79,8 +80,8 @@ impl Store {
         Ok(Lease(file))
     }
 
-    /// Keeps everybody else out; [`StoreError::Busy`] where somebody holds a lease and does not let go of it within a moment: a process that was killed
-    /// may still be ending.
+    /// Keeps everybody else out; [`StoreError::Busy`] where somebody holds a lease and does not let go of it within a
+    /// moment: a process that was killed may still be ending.
     pub(crate) fn shut(&self) -> Result<Lease, StoreError> {
         const MOMENT: Duration = Duration::from_millis(20);
         const MOMENTS: u32 = 100;
@@ -140,9 +141,10 @@ impl Store {
     }
 }
 
-/// Has ext4 put what is made in each directory below this one somewhere else, as chattr(1) says of the attribute T: it does not use an inode again within
-/// a minute or five of its removal (RECENTCY_MIN and RECENTCY_DIRTY of its ialloc.c), and passes over each that was removed from the same part of the disk
-/// whenever it makes a file there, which took twenty times as long where a store had just been collected.
+/// Has ext4 put what is made in each directory below this one somewhere else, as chattr(1) says of the attribute T: it
+/// does not use an inode again within a minute or five of its removal (RECENTCY_MIN and RECENTCY_DIRTY of its
+/// ialloc.c), and passes over each that was removed from the same part of the disk whenever it makes a file there,
+/// which took twenty times as long where a store had just been collected.
 fn spread(directory: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let spread = || {

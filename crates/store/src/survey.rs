@@ -1,11 +1,12 @@
 //! Which files of several trees others have too, without changing anything.
 //!
-//! The trees may be those of guests that run: every path is resolved inside its tree by the kernel, nothing is written, and what changes or goes
-//! meanwhile is counted as it was met. So an answer is an estimate; whoever acts on it reads again.
+//! The trees may be those of guests that run: every path is resolved inside its tree by the kernel, nothing is written,
+//! and what changes or goes meanwhile is counted as it was met. So an answer is an estimate; whoever acts on it reads
+//! again.
 //!
 //! ```text
 //!   trees ──look──▶ unchanged (places in the table) ╮
-//!                   read (digests) ─────────────────┴─tally──▶ portions: contents by number, with files and bytes ──▶ worth
+//!                   read (digests) ─────────────────┴─tally──▶ portions: contents by number, files, bytes ──▶ worth
 //!                                                    ╰──────▶ the table of the next time, where it is another
 //! ```
 
@@ -61,8 +62,8 @@ pub struct Worth {
 }
 
 impl Store {
-    /// Looks at every file of the trees, and tells now and then how many it has looked at. Who waits for the disk goes first. What it has read is kept
-    /// now and then, so that after a kill the next one goes on from there.
+    /// Looks at every file of the trees, and tells now and then how many it has looked at. Who waits for the disk goes
+    /// first. What it has read is kept now and then, so that after a kill the next one goes on from there.
     pub fn survey(&self, trees: &[PathBuf], progress: &(dyn Fn(u64) + Sync)) -> Result<Survey, StoreError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .start_handler(|_| {

@@ -12,21 +12,21 @@ use std::path::Path;
 /// Bytes in a block of stat(2).
 const BLOCK: u64 = 512;
 
-/// What the store costs.
+/// What the store takes of the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Objects, images among them.
+    /// The number of objects, images of layers included.
     pub objects: u64,
     /// Bytes of disk that they take.
     pub bytes: u64,
-    /// Its layers.
+    /// What each of its layers takes.
     pub layers: Vec<LayerUsage>,
 }
 
-/// What a layer costs.
+/// What a layer takes of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerUsage {
-    /// The layer.
+    /// The layer that this is about.
     pub layer: LayerId,
     /// Its files, each hard-linked one once.
     pub files: u64,
@@ -41,7 +41,7 @@ pub struct LayerUsage {
 }
 
 impl Store {
-    /// Adds everything up.
+    /// Counts what objects and layers take of the disk.
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let _lease = self.lease()?;
         deep_stack::run(|| self.add_up())

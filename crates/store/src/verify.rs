@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Verified {
     /// Objects that were read, images among them.
     pub objects: u64,
-    /// Layers that were read.
+    /// The number of layers that were read.
     pub layers: u64,
     /// What is not as it has to be.
     pub damages: Vec<Damage>,
@@ -66,7 +66,8 @@ impl Store {
         })
     }
 
-    /// Finds which files of which layers contain damaged objects. Images that cannot be read are passed over: they are damage themselves.
+    /// Finds which files of which layers contain damaged objects. Images that cannot be read are passed over: they are
+    /// damage themselves.
     fn name_files(&self, damages: &mut BTreeMap<String, Damage>) -> Result<(), StoreError> {
         if damages.is_empty() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Contexts of asynchronous input and output (io_setup(2)): what waits in their rings and what is asked of them goes on in clones, clones of clones and images that have travelled.
+//! Contexts of asynchronous input and output (io_setup(2)): what waits in their rings and what is asked of them goes on
+//! in clones, clones of clones and images that have travelled.
 
 use super::freeze::{TOLD, again_and_again, frozen_untold, plays, stage};
 use crate::busybox_root::with_python;

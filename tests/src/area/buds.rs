@@ -1,4 +1,5 @@
-//! Clones made ahead, whose processes stand at the gate before anybody asks for them: nobody sees them, and nothing is left of them.
+//! Clones made ahead, whose processes stand at the gate before anybody asks for them: nobody sees them, and nothing is
+//! left of them.
 
 use super::crash::daemon_with;
 use crate::case::Case;

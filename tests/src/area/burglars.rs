@@ -1,5 +1,5 @@
-//! Whoever runs in a guest while clones are made gets hold of nothing that makes them, and so of no other clone: not as root with all powers, and not as one that was frozen
-//! and goes on in each of them.
+//! Whoever runs in a guest while clones are made gets hold of nothing that makes them, and so of no other clone: not as
+//! root with all powers, and not as one that was frozen and goes on in each of them.
 
 use crate::case::{Case, Tag};
 use crate::patience::eventually;
@@ -63,7 +63,8 @@ fn taken(sandbox: &Sandbox, name: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Starts one, with all but `own` for prey, and gives it somebody of the guest's own first: who has all that may be had. Their pids.
+/// Starts one, with all but `own` for prey, and gives it somebody of the guest's own first: who has all that may be
+/// had. Their pids.
 fn burglar(sandbox: &Sandbox, name: &str) -> String {
     let script = "sleep 100000 & victim=$!; burglar $$ >/dev/null 2>&1 & burglar=$!; echo $victim $burglar >/started; \
                   while [ ! -e /enough ]; do sleep 0.05; done; kill -9 $burglar; wait $burglar; mv /taken /control; \

@@ -1,5 +1,6 @@
-//! Many kinds of kernel objects and attributes in one guest, each of which says after a freeze, in the source and in a clone, what it should be and what it is; and guests with some
-//! of them, and with some that cannot be frozen, of which none is lost by `--stop`.
+//! Many kinds of kernel objects and attributes in one guest, each of which says after a freeze, in the source and in a
+//! clone, what it should be and what it is; and guests with some of them, and with some that cannot be frozen, of which
+//! none is lost by `--stop`.
 
 use crate::busybox_root::with_python;
 use crate::case::{Case, Tag};
@@ -91,7 +92,8 @@ fn no_kind_is_silently_other(sandbox: &Sandbox) {
     assert_eq!(silently, Vec::<&Kind>::new(), "the restored guest is another, and nobody says so");
 }
 
-/// Whoever makes a clone has all of them open beside those of its processes: where the daemon may not have as many, that is said before anybody is stopped.
+/// Whoever makes a clone has all of them open beside those of its processes: where the daemon may not have as many,
+/// that is said before anybody is stopped.
 fn ten_thousand_descriptors(sandbox: &Sandbox) {
     const MANY: &str = "import os, resource, time\nmost = resource.getrlimit(7)[1]\nresource.setrlimit(7, (most, most))\n\
                         kept = [os.eventfd(number & 7) for number in range(10000)]\nopen('/tmp/up', 'w').write('up')\ntime.sleep(1e6)";

@@ -1,5 +1,5 @@
-//! Programs with filters of system calls of their own: in a clone they are who they were, whatever their filters make of what a clone is made by; or they are refused
-//! by name, and run on.
+//! Programs with filters of system calls of their own: in a clone they are who they were, whatever their filters make
+//! of what a clone is made by; or they are refused by name, and run on.
 
 use crate::case::Case;
 use crate::line::Line;

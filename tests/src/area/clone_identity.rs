@@ -103,7 +103,8 @@ fn a_signal_reaches_those_who_handle_it(sandbox: &Sandbox) {
     assert_eq!(sandbox.state("two"), "absent");
 }
 
-/// Draws from a generator in its memory, from that of OpenSSL, and from the kernel; and gives TLS sessions their numbers. When it is told to it seeds all that anew.
+/// Draws from a generator in its memory, from that of OpenSSL, and from the kernel; and gives TLS sessions their
+/// numbers. When it is told to it seeds all that anew.
 const LOTTERY: &str = r#"
 import os, random, select, signal, socket, ssl, uuid
 def fresh():

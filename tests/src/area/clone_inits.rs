@@ -1,4 +1,5 @@
-//! Guests that boot an init of their own, frozen and cloned: the clone's first process is the frozen init, with its console and what it has mounted.
+//! Guests that boot an init of their own, frozen and cloned: the clone's first process is the frozen init, with its
+//! console and what it has mounted.
 
 use super::clones::{COUNTER, count};
 use crate::case::{Case, Tag};

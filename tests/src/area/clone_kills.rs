@@ -1,5 +1,5 @@
-//! While clones are made the daemon, the spawner, the image's holder, or the process that it makes a clone with is killed, at random moments: the
-//! clone runs or nothing is left of it, the source runs on, and the image stays good.
+//! While clones are made the daemon, the spawner, the image's holder, or the process that it makes a clone with is
+//! killed, at random moments: the clone runs or nothing is left of it, the source runs on, and the image stays good.
 
 use super::crash::settled;
 use crate::case::{Case, Tag};
@@ -152,8 +152,8 @@ fn round(sandbox: &Sandbox, dice: &mut Dice, victim: Victim) -> bool {
     found.is_some()
 }
 
-/// Two tasks of the holder's, in its memory, make a clone. Where the first is killed the second runs on: until that has ended no other may be made, which would
-/// have the same stack.
+/// Two tasks of the holder's, in its memory, make a clone. Where the first is killed the second runs on: until that has
+/// ended no other may be made, which would have the same stack.
 fn nobody_is_forked_beside_a_maker(sandbox: &Sandbox) {
     const TRIES: usize = 200;
     sandbox.guest("source", &["--", "sleep", "100000"]);

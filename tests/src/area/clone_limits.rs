@@ -1,4 +1,5 @@
-//! Limits of clones: each has those of its source, in control groups of its own, and what is changed of one's is changed of nobody else's.
+//! Limits of clones: each has those of its source, in control groups of its own, and what is changed of one's is
+//! changed of nobody else's.
 
 use super::limits::{held, hog, stats, throttled};
 use crate::case::Case;

@@ -1,4 +1,5 @@
-//! Clones that are made of servers while these are under load: each answers, and has all or nothing of what was under way.
+//! Clones that are made of servers while these are under load: each answers, and has all or nothing of what was under
+//! way.
 
 use crate::case::{Case, Tag};
 use crate::debian_image::tarball_with;
@@ -63,7 +64,8 @@ END"#,
             redis-cli set word mine && [ $(redis-cli get word) = mine ]",
 };
 
-/// Each transaction of pgbench changes an account, a teller and a branch by the same, and writes that down: the four sums are equal at any instant.
+/// Each transaction of pgbench changes an account, a teller and a branch by the same, and writes that down: the four
+/// sums are equal at any instant.
 const POSTGRES: Busy = Busy {
     user: "postgres",
     prepare: "/usr/lib/postgresql/15/bin/initdb -D /var/lib/postgresql/own && install -d /tmp/sockets && \
@@ -91,8 +93,9 @@ const NGINX: Busy = Busy {
     right: r#"bash -c "exec 3<>/dev/tcp/127.0.0.1/80; printf 'GET /page HTTP/1.0\r\n\r\n' >&3; sed '1,/^.$/d' <&3 | md5sum | cmp - /root/sum""#,
 };
 
-/// Each thread writes a number to a file of its own, and keeps it: what it finds there is what it wrote last, or its files are of another instant than its memory. Pairs of them
-/// pass numbers to and fro, and none may be lost. It is its own load.
+/// Each thread writes a number to a file of its own, and keeps it: what it finds there is what it wrote last, or its
+/// files are of another instant than its memory. Pairs of them pass numbers to and fro, and none may be lost. It is its
+/// own load.
 const THREADS: Busy = Busy {
     user: "root",
     prepare: r#"mkdir /root/own; cat >/root/threads.py <<'END'

@@ -1,4 +1,5 @@
-//! A process of a clone that ends while the clone is made, whatever ends it: that is noticed, and said, and nothing of the clone stays.
+//! A process of a clone that ends while the clone is made, whatever ends it: that is noticed, and said, and nothing of
+//! the clone stays.
 
 use super::freeze::{NEEDS, all_are_right, clone_into, frozen, stage};
 use super::tx_filesystems::Small;
@@ -39,7 +40,8 @@ fn is_empty(space: &Space) -> bool {
     !children(space.init()).into_iter().any(process::is_alive)
 }
 
-/// Of a tree of sixty one is stopped, so that it never comes to the gate, and is killed when all the others wait there for it.
+/// Of a tree of sixty one is stopped, so that it never comes to the gate, and is killed when all the others wait there
+/// for it.
 fn one_that_is_killed_is_named(sandbox: &Sandbox) {
     let stage = stage(sandbox);
     let source = Space::new();

@@ -1,4 +1,5 @@
-//! What a guest has mounted itself, unmounted and remounted: a clone has it again, with who hears of it; what it cannot have is named before anybody is stopped.
+//! What a guest has mounted itself, unmounted and remounted: a clone has it again, with who hears of it; what it cannot
+//! have is named before anybody is stopped.
 
 use crate::case::Case;
 use crate::need::Need;
@@ -30,7 +31,8 @@ const MOUNTING: &str = "
     mount --bind /onefile /proc/uptime; umount /dev/mqueue; mount -o remount,bind,noexec /dev/pts
     mount -t tmpfs sealed /srv; echo sealed >/srv/word; mount -o remount,ro,bind /srv";
 
-/// What there is, and what is to be read there. Slots and what is of the daemon's own differ; a file system that is covered where it is mounted once more is not there.
+/// What there is, and what is to be read there. Slots and what is of the daemon's own differ; a file system that is
+/// covered where it is mounted once more is not there.
 const LOOK: &str = "cut -d' ' -f 4- /proc/1/mountinfo | grep -v -e '/run/pando/' -e '^/ /point ' |
     sed 's/[ug]id=[0-9]*//g; s/,,*/,/g; s/overlay [^ ]* .*/overlay/; s/shared:[0-9]*/shared/; s/,$//' | sort
     cat /mnt/word /mnt/inner/word /onto/word /over/word /point/word /dev/shm/word /onto-file /proc/uptime /srv/word

@@ -1,4 +1,5 @@
-//! What a guest has changed of a network of its own: a clone has what was set in /proc/sys/net; what it would lack is named before anybody is stopped.
+//! What a guest has changed of a network of its own: a clone has what was set in /proc/sys/net; what it would lack is
+//! named before anybody is stopped.
 
 use crate::case::Case;
 use crate::need::Need;
@@ -67,7 +68,8 @@ fn settings(sandbox: &Sandbox) {
     }
 }
 
-/// A guest that has changed nothing is frozen; each change is named, and nothing happens; without it the guest is frozen again.
+/// A guest that has changed nothing is frozen; each change is named, and nothing happens; without it the guest is
+/// frozen again.
 fn named(sandbox: &Sandbox, network: &str, ways: &[Way]) {
     sandbox.guest("source", &["--profile", "system", "--net", network, "--", "sleep", "100000"]);
     let first = sandbox.first_process("source").to_string();

@@ -1,4 +1,5 @@
-//! Kinds of kernel objects that a program holds: in a clone each is what it was when it was frozen, or it is refused by name.
+//! Kinds of kernel objects that a program holds: in a clone each is what it was when it was frozen, or it is refused by
+//! name.
 
 use crate::busybox_root::with_python;
 use crate::case::Case;

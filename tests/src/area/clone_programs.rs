@@ -1,4 +1,5 @@
-//! Servers as Debian has them, frozen while they serve and cloned: each clone gets a word of its own, and all read back theirs.
+//! Servers as Debian has them, frozen while they serve and cloned: each clone gets a word of its own, and all read back
+//! theirs.
 
 use crate::case::{Case, Tag};
 use crate::debian_image::{tarball, tarball_with};
@@ -83,7 +84,8 @@ const POSTGRES: Server = Server {
     read: "psql -h /tmp/sockets -U postgres -Atc 'select word from words'",
 };
 
-/// Its tables take more than it keeps in memory, so that it writes and reads them by a context of its own (io_setup(2)), which it has by the time it is ready.
+/// Its tables take more than it keeps in memory, so that it writes and reads them by a context of its own
+/// (io_setup(2)), which it has by the time it is ready.
 const MARIADB: Server = Server {
     user: "mysql",
     prepare: "mariadb-install-db --no-defaults --force --datadir=/var/lib/mysql/own --auth-root-authentication-method=normal >/dev/null",
@@ -106,8 +108,9 @@ const SSHD: Server = Server {
     read: "ssh -i /root/key -o StrictHostKeyChecking=no -o LogLevel=ERROR root@127.0.0.1 cat /root/word",
 };
 
-/// A shell that reads what is typed at a terminal of its own, from a named pipe, and has the word in a variable. What is typed and not read yet is no part
-/// of an image, so one that is ready has read all of it: a line that is typed once more for each look would be cut in two by the freeze.
+/// A shell that reads what is typed at a terminal of its own, from a named pipe, and has the word in a variable. What
+/// is typed and not read yet is no part of an image, so one that is ready has read all of it: a line that is typed once
+/// more for each look would be cut in two by the freeze.
 const SHELL: Server = Server {
     user: "root",
     prepare: "mkfifo /run/keys",
@@ -118,7 +121,8 @@ const SHELL: Server = Server {
            until [ -e /run/said ]; do sleep 0.05; done; grep -q ^/dev/pts/ /run/tty && cat /run/said",
 };
 
-/// Without its own sandbox, which is namespaces within the guest's. Each word is a page of its own, made by a process that runs in the clone only.
+/// Without its own sandbox, which is namespaces within the guest's. Each word is a page of its own, made by a process
+/// that runs in the clone only.
 const CHROMIUM: Server = Server {
     user: "root",
     prepare: "true",

@@ -1,4 +1,5 @@
-//! What a Landlock domain keeps inside a guest it keeps inside its clones: the processes that were frozen, not only what is executed there later.
+//! What a Landlock domain keeps inside a guest it keeps inside its clones: the processes that were frozen, not only
+//! what is executed there later.
 
 use crate::abstract_caller;
 use crate::case::Case;

@@ -47,7 +47,8 @@ pub(crate) fn count(sandbox: &Sandbox, name: &str) -> u32 {
 /// A server that has given up being root, and so is not dumpable, and a program that is.
 const LOOKED_INTO: &str = "httpd -u ada -p 8080 -h /srv; sleep 100000 & wait";
 
-/// What docs/clones.md tells of it: memory that came from the holder is not of the clone's user namespace, until a program is executed.
+/// What docs/clones.md tells of it: memory that came from the holder is not of the clone's user namespace, until a
+/// program is executed.
 fn root_looks_into_processes(sandbox: &Sandbox) {
     for (userns, seen) in [("auto", false), ("host", true)] {
         let (source, clone) = (format!("web-{userns}"), format!("clone-{userns}"));
@@ -165,8 +166,8 @@ fn watches_of_files_are_of_each_clones_own(sandbox: &Sandbox) {
     assert!(!told("one", "1 deep") && !told("two", "1 deep"));
 }
 
-/// What a process is kept from is the same in a clone: where that is given to all at once, by whoever forks them, and where each takes it for itself, since
-/// forking is refused then.
+/// What a process is kept from is the same in a clone: where that is given to all at once, by whoever forks them, and
+/// where each takes it for itself, since forking is refused then.
 fn whatever_holds_a_process_holds_its_clone(sandbox: &Sandbox) {
     let held = |name: &str| {
         let kept = "^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Seccomp_filters|Cap[A-Z][a-z]*):";
@@ -254,7 +255,8 @@ fn names_are_checked(sandbox: &Sandbox) {
     sandbox.pando(["image", "rm", "nothing"]).run().ended_with(125).complains_of(&["nothing"]);
 }
 
-/// The restorer's memory goes, page tables and all, but for what the processes returned through, and a clone of a clone has none of the first's.
+/// The restorer's memory goes, page tables and all, but for what the processes returned through, and a clone of a clone
+/// has none of the first's.
 fn little_of_what_made_them_stays(sandbox: &Sandbox) {
     sandbox.guest("source", &["--", "sleep", "100000"]);
     for (from, to) in [("source", "one"), ("one", "two")] {
@@ -287,8 +289,8 @@ fn a_hundred_at_once(sandbox: &Sandbox) {
 const BURGLAR: &str = "sleep 100000 & echo $! >/victim; echo $$ >/self; while :; do for p in 2 3 4 5 6 7 8 9; do \
                        [ $p = $(cat /self) ] || if true <>/proc/$p/mem; then echo $p; fi; done 2>/dev/null; done >/taken";
 
-/// While clones are made, two tasks that share the holder's memory are in the guest's namespaces: whoever could write to that would write to every
-/// later clone.
+/// While clones are made, two tasks that share the holder's memory are in the guest's namespaces: whoever could write
+/// to that would write to every later clone.
 fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
     const CLONES: usize = 50;
     let all_powers = ["--cap-add", "ALL", "--seccomp", "off"];

@@ -226,7 +226,8 @@ fn what_is_in_force_is_read_back(sandbox: &Sandbox) {
         assert!(missing.iter().all(is_old), "{found}");
     }
     assert_eq!(security(sandbox, "strict")["limits"]["open files"], "1024:4096");
-    // Not what was asked for counts: a guest that rules its own mounts may have taken some away, and another was given no filter.
+    // Not what was asked for counts: a guest that rules its own mounts may have taken some away, and another was given
+    // no filter.
     sandbox.exec_sh("system", "umount /proc/keys").ok();
     let text = sandbox.pando(["inspect", "--security", "system"]).ok();
     assert!(text.contains("NOT IN FORCE") && text.contains("/proc/keys is not hidden"), "{text}");
@@ -264,7 +265,8 @@ fn devices(sandbox: &Sandbox) {
     sandbox.run_sh(&["--userns", "host"], "mknod /srv/disk b 254 0; head -c 1 /srv/disk").run().complains_of(&["ermi"]);
 }
 
-/// Most hosts share their mounts, so that those made in one place appear in others. A daemon in a mount namespace of that kind, of the test's own.
+/// Most hosts share their mounts, so that those made in one place appear in others. A daemon in a mount namespace of
+/// that kind, of the test's own.
 fn what_a_guest_mounts_stays_inside(sandbox: &Sandbox) {
     let script = r#"
         set -eu

@@ -1,4 +1,5 @@
-//! The daemon and the spawner are killed, at every step and at any moment: guests that run go on, and what was half done is done or undone.
+//! The daemon and the spawner are killed, at every step and at any moment: guests that run go on, and what was half
+//! done is done or undone.
 
 use crate::case::Case;
 use crate::line::{Line, Started};

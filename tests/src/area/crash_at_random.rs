@@ -43,7 +43,8 @@ fn at_random_moments(sandbox: &Sandbox) {
         }
         let ended = line.wait();
         assert!(matches!(ended.code(), 0 | 3 | 125 | 137), "{}: {}", ended.code(), ended.err());
-        // Killed while it was starting a program, a daemon leaves its socket to that for an instant: who connects just then gets no answer.
+        // Killed while it was starting a program, a daemon leaves its socket to that for an instant: who connects just
+        // then gets no answer.
         eventually("the next daemon answers", || sandbox.pando(["ls"]).run().code() == 0);
         assert_eq!(sandbox.first_process("steady"), steady);
     }

@@ -1,4 +1,5 @@
-//! The daemon's own filter and capabilities: its threads have them, what guests are made of has not, and calls that change the machine for everybody are refused.
+//! The daemon's own filter and capabilities: its threads have them, what guests are made of has not, and calls that
+//! change the machine for everybody are refused.
 
 use super::crash::daemon_with;
 use crate::case::Case;
@@ -28,14 +29,16 @@ const EXPOSURE: &str = "90";
 /// Threads that freeze, and that start what guests are made of.
 const UNFILTERED: &str = "unfiltered";
 
-/// Capabilities that the daemon gives up, by their bits: to load modules, for raw access, to count processes, to reboot, to set clocks, to hang up terminals.
+/// Capabilities that the daemon gives up, by their bits: to load modules, for raw access, to count processes, to
+/// reboot, to set clocks, to hang up terminals.
 const GIVEN_UP: [u32; 6] = [16, 17, 20, 22, 25, 26];
 
 fn field(pid: i32, name: &str) -> String {
     process::status(pid, name).unwrap_or_else(|| panic!("process {pid} has no {name}"))
 }
 
-/// A guest and an image of it, so that all kinds of threads and processes are there; the guest's command and the image's holder.
+/// A guest and an image of it, so that all kinds of threads and processes are there; the guest's command and the
+/// image's holder.
 fn frozen(sandbox: &Sandbox) -> (i32, i32) {
     sandbox.guest("web", &["--", "sh", "-c", "exec sleep 100000"]);
     sandbox.pando(["freeze", "web", "warm"]).ok();

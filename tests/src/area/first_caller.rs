@@ -14,7 +14,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("users::listen_on_low_ports_of_their_own", listen_on_low_ports_of_their_own),
 ];
 
-/// What a process in a guest has of a machine's: its limits, niceness, processors, standing when memory is short, and mask.
+/// What a process in a guest has of a machine's: its limits, niceness, processors, standing when memory is short, and
+/// mask.
 const LOOK: &str = "cat /proc/self/limits; cut -d' ' -f19 /proc/self/stat; grep Cpus_allowed: /proc/self/status; \
                     cat /proc/self/oom_score_adj; umask";
 

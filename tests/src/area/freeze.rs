@@ -1,4 +1,5 @@
-//! Freezing and cloning trees of processes: each kind of object by an actor that checks itself, in two clones and in the source, which runs on.
+//! Freezing and cloning trees of processes: each kind of object by an actor that checks itself, in two clones and in
+//! the source, which runs on.
 
 use crate::case::Case;
 use crate::need::Need;
@@ -230,7 +231,8 @@ pub(super) fn clone_into(frozen: &Frozen, space: &Space) {
     ready.go().expect("it runs");
 }
 
-/// An actor is frozen and cloned twice; then all three check themselves. Each has its own version of the directory `own` on the stage.
+/// An actor is frozen and cloned twice; then all three check themselves. Each has its own version of the directory
+/// `own` on the stage.
 #[track_caller]
 pub(super) fn plays(sandbox: &Sandbox, script: &str) {
     plays_after(sandbox, script, |_| ());

@@ -1,4 +1,5 @@
-//! The daemon is killed at random moments while it freezes a guest: the guest's programs count on as if nothing had been, every one of them.
+//! The daemon is killed at random moments while it freezes a guest: the guest's programs count on as if nothing had
+//! been, every one of them.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
@@ -18,7 +19,8 @@ pub(crate) const CASES: &[Case] = &[
 /// How many programs count.
 const PROGRAMS: usize = 6;
 
-/// Each counts in a variable, has a child wait for it now and then, and says how far it has come. What it says is a sum, too: a lost or a false step shows.
+/// Each counts in a variable, has a child wait for it now and then, and says how far it has come. What it says is a
+/// sum, too: a lost or a false step shows.
 const COUNTERS: &str = r#"
 for k in 1 2 3 4 5 6; do
     sh -c 'n=0; s=0; while :; do n=$((n+1)); s=$((s+n)); echo $n $s >/count-'$k'.new

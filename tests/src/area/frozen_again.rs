@@ -1,4 +1,5 @@
-//! Who is frozen more than once: what was interrupted goes on each time, in the source and in all clones, and in clones of those.
+//! Who is frozen more than once: what was interrupted goes on each time, in the source and in all clones, and in clones
+//! of those.
 
 use super::freeze::{NEEDS, TOLD, all_are_right, clone_into, frozen, frozen_untold, stage};
 use crate::case::Case;
@@ -32,7 +33,8 @@ fn waiting(image: &Image) -> Vec<(i32, u64, Vec<u64>)> {
     threads.filter_map(waits).collect()
 }
 
-/// A clone goes on where its source was, and the clone of that where it was then; and as far as their programs can see they make the same call.
+/// A clone goes on where its source was, and the clone of that where it was then; and as far as their programs can see
+/// they make the same call.
 fn less_is_left_each_time(sandbox: &Sandbox) {
     const WAITS: usize = 6;
     let stage = stage(sandbox);

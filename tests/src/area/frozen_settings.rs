@@ -1,4 +1,5 @@
-//! What is set of processes and inherited by what they fork: in a clone it is as it was, and not as whoever made the clone has it.
+//! What is set of processes and inherited by what they fork: in a clone it is as it was, and not as whoever made the
+//! clone has it.
 
 use super::freeze::{NEEDS, plays};
 use crate::case::{Case, skip};

@@ -1,4 +1,5 @@
-//! The host's memory devices (null and its kin): what a guest is given of them as standard descriptors is its own, by whatever way a process gets in.
+//! The host's memory devices (null and its kin): what a guest is given of them as standard descriptors is its own, by
+//! whatever way a process gets in.
 
 use crate::case::Case;
 use crate::line::Line;

@@ -138,8 +138,8 @@ fn account_files_that_are_links(sandbox: &Sandbox) {
     sandbox.pando(["run", "--from", &tree, "-u", "ada", "--", "true"]).run().ended_with(125);
 }
 
-/// Tries, in a loop, to take descriptors from and to write into every process that it sees: processes that `exec` brings in are on their way from
-/// the host's side to the guest's.
+/// Tries, in a loop, to take descriptors from and to write into every process that it sees: processes that `exec`
+/// brings in are on their way from the host's side to the guest's.
 const ROBBER: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -235,7 +235,8 @@ fn a_log_cannot_drive_the_terminal(sandbox: &Sandbox) {
     }
 }
 
-/// What somebody writes to the files of a guest's source while they are read, and whose times he sets back, comes into no other guest.
+/// What somebody writes to the files of a guest's source while they are read, and whose times he sets back, comes into
+/// no other guest.
 fn who_writes_to_a_source(sandbox: &Sandbox) {
     const FILES: usize = 12;
     const LENGTH: u64 = 700_000;

@@ -120,7 +120,8 @@ fn repeated(sandbox: &Sandbox) {
     sandbox.pando(["ls"]).ok();
     let before = peak(sandbox);
     let path = archive(sandbox, std::iter::repeat_with(|| directory("d/", 60_000)).take(4000));
-    // A file system may keep less of it, or it becomes a guest: either way the archive is read, and the daemon keeps one of 4,000, of 240 MB.
+    // A file system may keep less of it, or it becomes a guest: either way the archive is read, and the daemon keeps
+    // one of 4,000, of 240 MB.
     let ended = create(sandbox, &path);
     assert!(!ended.err().contains("extended attributes") || ended.code() == 0, "it was refused: {}", ended.err());
     let grown = peak(sandbox) - before;

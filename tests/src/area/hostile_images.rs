@@ -1,4 +1,5 @@
-//! Exports of images that somebody has changed: what they want of the machine is granted by name alone, their paths lead to nothing of the host's, and nobody waits for them.
+//! Exports of images that somebody has changed: what they want of the machine is granted by name alone, their paths
+//! lead to nothing of the host's, and nobody waits for them.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
@@ -125,7 +126,8 @@ fn refused(sandbox: &Sandbox, file: &Path, allowed: &[&str], words: &[&str]) -> 
     behind.split(',').map(str::to_owned).collect()
 }
 
-/// Wants an image to be refused with words that say why, and imported where that is granted, by `word` among others, and not by less.
+/// Wants an image to be refused with words that say why, and imported where that is granted, by `word` among others,
+/// and not by less.
 #[track_caller]
 fn granted_by_name_alone(sandbox: &Sandbox, file: &Path, word: &str, why: &[&str]) {
     let asked = refused(sandbox, file, &[], why);
@@ -169,7 +171,8 @@ fn capabilities_of_processes(sandbox: &Sandbox) {
     granted_by_name_alone(sandbox, &file_of(sandbox, &export), "caps", &["processes with capabilities", "SYS_ADMIN"]);
 }
 
-/// Whoever makes a clone makes its sockets without a filter: an image may not have one that its guest could not have made.
+/// Whoever makes a clone makes its sockets without a filter: an image may not have one that its guest could not have
+/// made.
 fn sockets(sandbox: &Sandbox) {
     // A socket of TCP, with internet addresses of either length: what it is, family, type, protocol.
     const OF_THE_TREE: [[u8; 4]; 2] = [[8, 4, 2, 12], [8, 0x14, 2, 12]];
@@ -199,7 +202,8 @@ fn no_filter_of_processes(sandbox: &Sandbox) {
     import(sandbox, &file_of(sandbox, &export), &[]).succeeded().says("evil\n");
 }
 
-/// Where a descriptor of the clone's program leads to something that is in none of the clone's mounts, and in none of the kernel's own.
+/// Where a descriptor of the clone's program leads to something that is in none of the clone's mounts, and in none of
+/// the kernel's own.
 const LOOK: &str = r#"
     leads=$(readlink /proc/2/fd/5) || exit 0
     case $leads in pipe:*|socket:*|anon_inode:*) exit 0;; esac
@@ -270,8 +274,8 @@ fn an_open_file_that_is_a_fifo(sandbox: &Sandbox) {
     none_is_made_and_nobody_waits(sandbox, OPEN);
 }
 
-/// Trees that are damaged behind a checksum that is right, each imported with all that it wants, cloned by the restorer and thrown away. Each is refused, or makes a clone
-/// within its own files and limits.
+/// Trees that are damaged behind a checksum that is right, each imported with all that it wants, cloned by the restorer
+/// and thrown away. Each is refused, or makes a clone within its own files and limits.
 fn whatever_a_tree_says(sandbox: &Sandbox) {
     const TREES: usize = 60;
     let (mut dice, _) = Dice::of_this_run();

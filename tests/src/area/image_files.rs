@@ -1,4 +1,5 @@
-//! The files of an image on each kind of file system: the clone's are those of the instant, the source's go on, and blocks are shared where they can be.
+//! The files of an image on each kind of file system: the clone's are those of the instant, the source's go on, and
+//! blocks are shared where they can be.
 
 use crate::case::Case;
 use crate::need::Need;
@@ -20,7 +21,8 @@ pub(crate) const CASES: &[Case] = &[
 const DISK_MIB: u64 = 700;
 const LARGE_MIB: u64 = 64;
 
-/// Files that change all the time, more than are copied by other means than a program for that. Each round writes its number to one after the other.
+/// Files that change all the time, more than are copied by other means than a program for that. Each round writes its
+/// number to one after the other.
 const CHANGING: usize = 40;
 const WRITER: &str =
     "mkdir /all; n=0; while :; do n=$((n+1)); for f in $FILES; do echo $n >/all/$f; done; echo $n >/round; done";

@@ -1,4 +1,5 @@
-//! Images on the disk: they outlive holder and daemon, nothing damaged is used, and they go from one machine to another.
+//! Images on the disk: they outlive holder and daemon, nothing damaged is used, and they go from one machine to
+//! another.
 
 use crate::area::clones::count;
 use crate::case::Case;
@@ -23,7 +24,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("kept_images::a_daemon_killed_while_it_writes", a_daemon_killed_while_it_writes),
 ];
 
-/// Counts in a variable, and leaves the count where it can be seen. What it wrote before it was frozen is told by a file.
+/// Counts in a variable, and leaves the count where it can be seen. What it wrote before it was frozen is told by a
+/// file.
 const COUNTER: &str =
     "echo once >>/begun; n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.05; done";
 

@@ -1,6 +1,8 @@
-//! State that an earlier release left on the disk, read by this one: tests/kept-state has a disk a release, and `make` there says what is on it.
+//! State that an earlier release left on the disk, read by this one: tests/kept-state has a disk a release, and `make`
+//! there says what is on it.
 //!
-//! A release that changes a format reads the old one, or refuses it by its name. Add the disk of a release when it is made; take none away.
+//! A release that changes a format reads the old one, or refuses it by its name. Add the disk of a release when it is
+//! made; take none away.
 
 use crate::case::Case;
 use crate::line::Line;
@@ -29,7 +31,8 @@ struct Kept {
 
 const KEPT: &[Kept] = &[Kept { release: "0.1.0", disk: include_bytes!("../../kept-state/0.1.0.ext4.xz") }];
 
-/// Where each was mounted when it was made. Records and journals name paths, so it is there again, in mounts of the test's own.
+/// Where each was mounted when it was made. Records and journals name paths, so it is there again, in mounts of the
+/// test's own.
 const AT: &str = "/run/pando-kept-state";
 
 /// A release's state, mounted; taken apart when it is dropped.

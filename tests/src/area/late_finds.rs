@@ -1,4 +1,5 @@
-//! What begins to stand in the way behind the look ahead, when the processes are being stopped: they run on as they were, and it is said in the same words.
+//! What begins to stand in the way behind the look ahead, when the processes are being stopped: they run on as they
+//! were, and it is said in the same words.
 
 use crate::area::clones::{COUNTER, count};
 use crate::case::Case;
@@ -7,8 +8,8 @@ use crate::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[Case::new("late_finds::the_guest_runs_on_and_is_told_of", runs_on)];
 
-/// Has a deleted file open that is larger than any that is kept, another each time: none is there for long enough to be seen twice by the look ahead, which tells only
-/// of what lasts.
+/// Has a deleted file open that is larger than any that is kept, another each time: none is there for long enough to be
+/// seen twice by the look ahead, which tells only of what lasts.
 const COMES_AND_GOES: &str = "n=0; while [ ! -e /enough ]; do n=$((n+1)); dd of=/gone$n bs=1M seek=2048 count=0 2>/dev/null </dev/null; \
                               exec 7</gone$n; rm /gone$n; sleep 0.004; exec 7<&-; sleep 0.004; done; exec sleep 100000";
 

@@ -141,7 +141,8 @@ fn from_another_guest(sandbox: &Sandbox) {
 }
 
 fn from_the_host(sandbox: &Sandbox) {
-    // A copy of a whole host is large; a guest in a guest's stead is not: the host of this test is only asked for what it says at once.
+    // A copy of a whole host is large; a guest in a guest's stead is not: the host of this test is only asked for what
+    // it says at once.
     let ended = sandbox.pando(["run", "--from", "host", "--", "sh", "-c", "echo $((6 * 7))"]).run();
     ended.succeeded().says("42\n");
 }
@@ -164,7 +165,8 @@ fn rm_leaves_nothing(sandbox: &Sandbox) {
     before.is_unchanged(sandbox, "after create, start, exec and rm");
 }
 
-/// A process that nobody asked after keeps its groups, its namespaces and its task in the kernel, and no listing shows the groups.
+/// A process that nobody asked after keeps its groups, its namespaces and its task in the kernel, and no listing shows
+/// the groups.
 fn what_has_ended_keeps_nothing_of_the_kernel(sandbox: &Sandbox) {
     let hierarchies = Hierarchies::detect().expect("the mounts");
     if hierarchies.unified_controllers().iter().any(|controller| controller == "memory") {
@@ -185,7 +187,8 @@ fn what_has_ended_keeps_nothing_of_the_kernel(sandbox: &Sandbox) {
     eventually("the kernel has let go of their groups", || dying() == 0);
 }
 
-/// The seed and the first process, which a guest has beside its own: page tables, stacks and all that there is of a process's memory in the kernel are there once.
+/// The seed and the first process, which a guest has beside its own: page tables, stacks and all that there is of a
+/// process's memory in the kernel are there once.
 fn what_waits_with_a_guest_has_one_memory(sandbox: &Sandbox) {
     sandbox.guest("web", &["--", "sleep", "100000"]);
     sandbox.pando(["freeze", "web", "image"]).ok();

@@ -1,4 +1,5 @@
-//! Resources: each limit enforced, held, changed live, and kept over restarts; what cannot be granted refused with a sentence.
+//! Resources: each limit enforced, held, changed live, and kept over restarts; what cannot be granted refused with a
+//! sentence.
 
 use crate::case::{Case, Tag, skip};
 use crate::need::Need;
@@ -75,7 +76,8 @@ fn memory_bounds_a_hog(sandbox: &Sandbox) {
 
 fn page_cache_is_bounded(sandbox: &Sandbox) {
     sandbox.guest("small", &["--memory", "32M"]);
-    // A disk that is slower than memory by far, as an emulated one, leaves a small group with nothing but pages that wait to be written.
+    // A disk that is slower than memory by far, as an emulated one, leaves a small group with nothing but pages that
+    // wait to be written.
     sandbox
         .exec_sh("small", "for i in 1 2 3 4 5 6 7 8; do head -c 8m /dev/zero >/f$i; sync; done; cat /f* | wc -c")
         .run()
@@ -222,7 +224,8 @@ fn traffic_is_bounded_by_device(sandbox: &Sandbox) {
     assert!(found.iter().all(|value| value.contains("2097152") && !value.contains("riops=50")), "{found:?}");
 }
 
-/// Whoever may write a megabyte a second takes at least so long for some; how much longer depends on who else wants the disk.
+/// Whoever may write a megabyte a second takes at least so long for some; how much longer depends on who else wants the
+/// disk.
 fn traffic_is_held_back(sandbox: &Sandbox) {
     const MEGABYTES: u32 = 6;
     let made =
@@ -253,13 +256,14 @@ fn traffic_is_held_back(sandbox: &Sandbox) {
     );
 }
 
-/// A program that holds 28 MB, and takes them in parts. Version 2 does not let who wants memory wait for what is on its way to swap: with a slow disk
-/// whoever asks for all of it at once is killed before anything has arrived there.
+/// A program that holds 28 MB, and takes them in parts. Version 2 does not let who wants memory wait for what is on its
+/// way to swap: with a slow disk whoever asks for all of it at once is killed before anything has arrived there.
 const PATIENT_HOG: &str = "hold() { head -c 7m /dev/zero | tr '\\0' x; sleep 1; }
 a=$(hold); b=$(hold); c=$(hold); d=$(hold); echo $((${#a} + ${#b} + ${#c} + ${#d}))";
 
 fn swap_is_bounded(sandbox: &Sandbox) {
-    // Where there is swap the kernel puts memory there that nobody has used for a while, whosever it is: there has to be room for that too.
+    // Where there is swap the kernel puts memory there that nobody has used for a while, whosever it is: there has to
+    // be room for that too.
     let _swap = SwapFile::make(sandbox.scratch().join("swap"), 256);
     sandbox.guest("swapper", &["--memory", "24M", "--swap", "48M"]);
     sandbox.exec_sh("swapper", PATIENT_HOG).run().says("29360128\n");

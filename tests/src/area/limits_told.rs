@@ -1,5 +1,5 @@
-//! What programs and people are told of limits: runtimes of languages read how much memory and how many processors they may use out of control groups, and whoever's
-//! command was ended for memory learns that from whatever he looks at.
+//! What programs and people are told of limits: runtimes of languages read how much memory and how many processors they
+//! may use out of control groups, and whoever's command was ended for memory learns that from whatever he looks at.
 
 use crate::case::{Case, Tag};
 use crate::line::Ended;
@@ -14,7 +14,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits_told::a_death_for_memory_is_said", a_death_for_memory_is_said).tags(&[Tag::Vm]),
 ];
 
-/// Prints a limit of memory and one of processor time as a runtime finds them: in version 1 in the hierarchy that has the controller, else in version 2.
+/// Prints a limit of memory and one of processor time as a runtime finds them: in version 1 in the hierarchy that has
+/// the controller, else in version 2.
 const LOOK: &str = "cd /sys/fs/cgroup; \
     if [ -e memory/memory.limit_in_bytes ]; then cat memory/memory.limit_in_bytes; else cat memory.max unified/memory.max 2>/dev/null; fi; \
     if [ -e cpu/cpu.cfs_quota_us ]; then echo $(cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us); else cat cpu.max unified/cpu.max 2>/dev/null; fi";
@@ -48,7 +49,8 @@ fn a_java_program_goes_by_them(sandbox: &Sandbox) {
     assert!(told.err().contains("Effective CPU Count: 1\n"), "{}", told.err());
 }
 
-/// Takes far more than a guest of 32 MiB has. Another test may have made swap for the whole machine: no guest here may use that up.
+/// Takes far more than a guest of 32 MiB has. Another test may have made swap for the whole machine: no guest here may
+/// use that up.
 const HOG: &str = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo survived";
 
 fn a_death_for_memory_is_said(sandbox: &Sandbox) {
@@ -70,7 +72,8 @@ fn a_death_for_memory_is_said(sandbox: &Sandbox) {
     let fails = sandbox.exec_sh("stays", "exit 3").run().ended_with(3);
     assert!(!fails.err().contains("memory"), "{}", fails.err());
 
-    let command = ["create", "ends", "--from", sandbox.busybox(), "--memory", "32M", "--swap", "0", "--", "sh", "-c", HOG, ""];
+    let command =
+        ["create", "ends", "--from", sandbox.busybox(), "--memory", "32M", "--swap", "0", "--", "sh", "-c", HOG, ""];
     sandbox.pando(command).ok();
     sandbox.pando(["start", "ends"]).ok();
     sandbox.becomes("ends", "stopped");

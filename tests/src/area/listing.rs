@@ -1,4 +1,5 @@
-//! What tells of guests: ls, ps, inspect, logs, events; and what changes or describes: set, completions, man, version, help.
+//! What tells of guests: ls, ps, inspect, logs, events; and what changes or describes: set, completions, man, version,
+//! help.
 
 use crate::case::{Case, Tag};
 use crate::patience::eventually;

@@ -1,5 +1,5 @@
-//! What somebody has mounted in a directory that Pando removes: it may be of the same file system, so that no device number tells it from the rest. Nothing in it
-//! is removed, and the command says so.
+//! What somebody has mounted in a directory that Pando removes: it may be of the same file system, so that no device
+//! number tells it from the rest. Nothing in it is removed, and the command says so.
 
 use crate::case::Case;
 use crate::line::Line;

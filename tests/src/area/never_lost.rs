@@ -1,4 +1,5 @@
-//! A freeze never loses a guest, and a clone is what was frozen: the first clone of an image is compared with it, and a trial clone is made before a guest is ended.
+//! A freeze never loses a guest, and a clone is what was frozen: the first clone of an image is compared with it, and a
+//! trial clone is made before a guest is ended.
 
 use super::clones::{count, counter};
 use super::crash::daemon_with;
@@ -42,7 +43,8 @@ const MISTAKES: [(&str, &str); 16] = [
     ("ended", "how it ended is"),
 ];
 
-/// A guest whose last process has a file open, and a child that has ended and that nobody asks for; and that all of it is there.
+/// A guest whose last process has a file open, and a child that has ended and that nobody asks for; and that all of it
+/// is there.
 const HOLDS: &str = "sh -c 'sleep 0.3; exit 3' & exec 7</etc/passwd; exec sleep 100000";
 
 fn holding(sandbox: &Sandbox, name: &str) {
@@ -85,7 +87,8 @@ fn the_first_clone_is_compared(sandbox: &Sandbox) {
     sandbox.pando(["clone", "right", "-n", "2"]).ok();
 }
 
-/// Where the first process is one of the image it goes with the clone that is refused, and whoever looks into its root finds nothing.
+/// Where the first process is one of the image it goes with the clone that is refused, and whoever looks into its root
+/// finds nothing.
 fn an_init_that_differs(sandbox: &Sandbox) {
     own_init::scripted(sandbox, "source", "exec 7</bin/own-init");
     let (_daemon, planted) = mistaken(sandbox);
@@ -147,7 +150,8 @@ fn who_listens_on_the_hosts_network(sandbox: &Sandbox) {
     assert!(asks(), "it serves as before");
 }
 
-/// What waits in a named pipe of a volume is in one pipe for all who open it: a trial clone would put it there once more, and is not made.
+/// What waits in a named pipe of a volume is in one pipe for all who open it: a trial clone would put it there once
+/// more, and is not made.
 fn what_is_held_in_a_volume(sandbox: &Sandbox) {
     let volume = sandbox.scratch().join("data");
     std::fs::create_dir(&volume).expect("a directory");
@@ -188,7 +192,8 @@ fn say(sandbox: &Sandbox, call: &str) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Whoever came in from outside with a file of the host's as input or output: it is never opened as the guest's file of that name.
+/// Whoever came in from outside with a file of the host's as input or output: it is never opened as the guest's file of
+/// that name.
 fn files_of_the_hosts_are_refused(sandbox: &Sandbox) {
     counter(sandbox, "web");
     let host = sandbox.scratch().join("host-file");

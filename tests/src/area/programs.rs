@@ -19,7 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("programs::vim_in_a_terminal_that_changes_its_size", vim).needs(VIM),
 ];
 
-/// Skips the test where guests have no such program. The caller's PATH says nothing: it may lead into a home, which guests do not see.
+/// Skips the test where guests have no such program. The caller's PATH says nothing: it may lead into a home, which
+/// guests do not see.
 #[track_caller]
 fn wants(sandbox: &Sandbox, program: &str) {
     if sandbox.pando(["run", "--", "sh", "-c", &format!("command -v {program}")]).run().code() != 0 {

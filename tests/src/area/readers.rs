@@ -1,4 +1,5 @@
-//! Foreign data is read by a process without powers: what it has, what it cannot do although it is taken over, how its end is told.
+//! Foreign data is read by a process without powers: what it has, what it cannot do although it is taken over, how its
+//! end is told.
 
 use super::crash::daemon_with;
 use crate::case::Case;
@@ -153,7 +154,8 @@ fn nonsense(sandbox: &Sandbox) {
     created(sandbox, "reader.nonsense").complains_of(&["said what no reader says", "archive.tar"]);
 }
 
-/// What one says that was taken over while the daemon writes: sizes that are none, content without end, names that climb.
+/// What one says that was taken over while the daemon writes: sizes that are none, content without end, names that
+/// climb.
 fn lies(sandbox: &Sandbox) {
     const NONSENSE: &str = "said what no reader says";
     for (lie, words) in [

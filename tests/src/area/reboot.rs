@@ -1,5 +1,5 @@
-//! What outlives a reboot: cases in two halves. The first runs in one boot of the emulated machine, the second in the next, and a disk that both have
-//! joins them.
+//! What outlives a reboot: cases in two halves. The first runs in one boot of the emulated machine, the second in the
+//! next, and a disk that both have joins them.
 
 use crate::busybox_root;
 use crate::case::{Case, Tag, skip};

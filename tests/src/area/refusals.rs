@@ -1,4 +1,5 @@
-//! What cannot be done: each is refused with the right exit code and words that name what is wrong, and nothing has changed.
+//! What cannot be done: each is refused with the right exit code and words that name what is wrong, and nothing has
+//! changed.
 
 use crate::case::{Case, skip};
 use crate::line::Line;
@@ -191,7 +192,8 @@ fn without_root(sandbox: &Sandbox) {
     before.is_unchanged(sandbox, "what nobody tried");
 }
 
-/// A state root on a file system of the test's own, in a mount namespace of its own: full, and nothing of it is left behind.
+/// A state root on a file system of the test's own, in a mount namespace of its own: full, and nothing of it is left
+/// behind.
 fn a_full_disk(sandbox: &Sandbox) {
     let disk = sandbox.scratch().join("disk");
     std::fs::create_dir_all(&disk).expect("a directory");
@@ -224,7 +226,8 @@ fn a_full_disk(sandbox: &Sandbox) {
     assert!(said.contains("no space left") && said.contains("--root"), "{said}");
 }
 
-/// A kernel without user namespaces is what a process in a chroot sees of one that has them: it may make none (user_namespaces(7)).
+/// A kernel without user namespaces is what a process in a chroot sees of one that has them: it may make none
+/// (user_namespaces(7)).
 fn a_missing_kernel_feature(sandbox: &Sandbox) {
     let script = "mount --rbind / \"$PLACE\" && exec chroot \"$PLACE\" \"$PANDO\" --root \"$ROOT\" daemon";
     let place = sandbox.scratch().join("place");

@@ -124,7 +124,8 @@ fn are_free(groups: &[String]) -> bool {
     matches!(bound.trim(), "-1" | "max 100000")
 }
 
-/// Takes their weight from groups again and again, as a scheduler that divides each processor by itself does with who sleeps and wakes.
+/// Takes their weight from groups again and again, as a scheduler that divides each processor by itself does with who
+/// sleeps and wakes.
 fn squeeze(groups: &[String], until: impl Fn() -> bool) {
     eventually("somebody is held to his due", || {
         for group in groups {

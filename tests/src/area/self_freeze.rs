@@ -13,7 +13,8 @@ pub(crate) const CASES: &[Case] = &[
 /// Waits until nobody is in the guest by `exec`: a visitor has its output outside, and is not frozen along.
 const ALONE: &str = "until [ $(grep -l '^PPid:.0$' /proc/[0-9]*/status 2>/dev/null | wc -l) = 1 ]; do sleep 0.02; done";
 
-/// Asks as often as it is told to, and writes what it is told. What it asks with is there a moment after the guest began.
+/// Asks as often as it is told to, and writes what it is told. What it asks with is there a moment after the guest
+/// began.
 fn asks() -> String {
     format!(
         "until [ -p /run/pando/freeze ]; do sleep 0.02; done; \

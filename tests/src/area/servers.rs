@@ -86,7 +86,8 @@ fn nginx(sandbox: &Sandbox) {
     ends(running);
 }
 
-/// Linux-VServer's own test of its IPC isolation (section 3.3 of the paper): what each guest's ipcs shows is its own, whatever port, path and key.
+/// Linux-VServer's own test of its IPC isolation (section 3.3 of the paper): what each guest's ipcs shows is its own,
+/// whatever port, path and key.
 fn eight_with_system_v_memory(sandbox: &Sandbox) {
     const GUESTS: usize = 8;
     const DATA: &str = "/var/lib/postgresql/own";
@@ -114,7 +115,8 @@ fn eight_with_system_v_memory(sandbox: &Sandbox) {
         assert_eq!(answer, format!("{number}\n"), "each is asked for its own number");
     }
     for name in &names {
-        // PostgreSQL's one segment with a key, which is the same in copies of one guest; every segment was made by a process of this guest.
+        // PostgreSQL's one segment with a key, which is the same in copies of one guest; every segment was made by a
+        // process of this guest.
         let keys = ask(name, "ipcs -m | awk '$1 ~ /^0x/ && $1 != \"0x00000000\" { print $1 }'");
         assert_eq!(keys.lines().count(), 1, "{name} sees {keys}");
         let strangers =

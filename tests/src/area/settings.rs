@@ -1,4 +1,5 @@
-//! pando.toml: what is mistyped is said with what was meant, harms nothing beside it, and a change is read without a new daemon.
+//! pando.toml: what is mistyped is said with what was meant, harms nothing beside it, and a change is read without a
+//! new daemon.
 
 use crate::case::Case;
 use crate::patience::eventually;

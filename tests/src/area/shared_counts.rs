@@ -1,4 +1,5 @@
-//! What a machine has one count of for all: who is counted for what a guest takes of it, and what bounds that. Nothing here is used up.
+//! What a machine has one count of for all: who is counted for what a guest takes of it, and what bounds that. Nothing
+//! here is used up.
 
 use super::attacks;
 use crate::case::{Case, Tag};
@@ -17,7 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("shared_counts::sockets_hold_no_more_than_memory_does", sockets_hold_no_more_than_memory_does).tags(VM),
 ];
 
-/// Whom the kernel counts what a guest's users take of its counts for each user, beside themselves: who made the guest's user namespace.
+/// Whom the kernel counts what a guest's users take of its counts for each user, beside themselves: who made the
+/// guest's user namespace.
 fn counted(sandbox: &Sandbox, name: &str) -> (Option<u64>, u32) {
     let pid = sandbox.first_process(name);
     let namespace = File::open(format!("/proc/{pid}/ns/user")).expect("its user namespace");
@@ -116,7 +118,8 @@ fn sockets_hold_no_more_than_memory_does(sandbox: &Sandbox) {
     let bounded = hoard(&["--memory", "16M"], "16");
     // Version 2 counts them with all other memory, and may end who has too much.
     assert_ne!(bounded.code(), 0, "{}", bounded.out());
-    // Where no limit of memory is set there is a bound nevertheless, if version 1 counts; a change of the limit is one of the bound.
+    // Where no limit of memory is set there is a bound nevertheless, if version 1 counts; a change of the limit is one
+    // of the bound.
     let memory = Hierarchies::detect().expect("mounts can be read").legacy;
     let Some((root, _)) = memory.iter().find(|(_, names)| names.iter().any(|name| name == "memory")) else { return };
     sandbox.guest("web", &["--", "sleep", "1000"]);

@@ -1,4 +1,5 @@
-//! Signed exports: an import says who signed, and refuses what was changed, what is not signed where that is wanted, and whom nobody believes.
+//! Signed exports: an import says who signed, and refuses what was changed, what is not signed where that is wanted,
+//! and whom nobody believes.
 
 use super::crash::daemon_with;
 use crate::case::Case;

@@ -1,4 +1,5 @@
-//! A state root that a user of the host can write to, himself or by a directory on the way: root makes and opens nothing there.
+//! A state root that a user of the host can write to, himself or by a directory on the way: root makes and opens
+//! nothing there.
 
 use crate::case::Case;
 use crate::line::{Ended, Line};

@@ -1,7 +1,7 @@
 //! The store after a kill, and after a power cut: what was acknowledged is there, and all that is there is whole.
 //!
-//! A power cut is a copy of a disk's image while a worker stands still: what the worker's file system has not written to it by then is lost. The harness
-//! shows that it would notice, by planting mistakes that must be noticed.
+//! A power cut is a copy of a disk's image while a worker stands still: what the worker's file system has not written
+//! to it by then is lost. The harness shows that it would notice, by planting mistakes that must be noticed.
 
 use crate::case::{Case, Tag};
 use crate::line::{Line, Started};

@@ -1,6 +1,8 @@
-//! Thousands of random operations on unified guests give what they give on a copy of the files, and no other guest changes.
+//! Thousands of random operations on unified guests give what they give on a copy of the files, and no other guest
+//! changes.
 //!
-//! The operations are made by this program, on what the guest's first process sees as its root: guests without user namespace, whose ids are the host's.
+//! The operations are made by this program, on what the guest's first process sees as its root: guests without user
+//! namespace, whose ids are the host's.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
@@ -42,8 +44,8 @@ pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
-/// The lines of a tree, without the times that the operations themselves gave it. An overlay counts its own index as a link; which names are one file
-/// is in the lines all the same.
+/// The lines of a tree, without the times that the operations themselves gave it. An overlay counts its own index as a
+/// link; which names are one file is in the lines all the same.
 pub(super) fn lines(root: &Path, since: i64) -> Vec<String> {
     let timeless = |line: String| -> String {
         let word =
@@ -283,7 +285,8 @@ fn every_way_of_changing(sandbox: &Sandbox) {
     assert_eq!(lines(&tree.join("data"), i64::MAX).len(), before.len());
 }
 
-/// Reads or gives an access control list: `u::rw-,u:7:r--,g::r--,m::r--,o::---` as the kernel keeps it (linux/posix_acl_xattr.h).
+/// Reads or gives an access control list: `u::rw-,u:7:r--,g::r--,m::r--,o::---` as the kernel keeps it
+/// (linux/posix_acl_xattr.h).
 const ACCESS_LIST: &str = r#"
 import os, struct, sys
 entries = [(1, 6, 0xffffffff), (2, 4, 7), (4, 4, 0xffffffff), (16, 4, 0xffffffff), (32, 0, 0xffffffff)]
@@ -294,7 +297,8 @@ if sys.argv[1] == 'give':
 print(os.getxattr(path, name) == value)
 "#;
 
-/// The overlay asks the file below whether it could take a list before it copies it up, and a file of an image could not: docs/store.md.
+/// The overlay asks the file below whether it could take a list before it copies it up, and a file of an image could
+/// not: docs/store.md.
 fn access_lists_are_kept_and_given(sandbox: &Sandbox) {
     let line = |what: &str, path: &Path| Line::new("python3").args(["-c", ACCESS_LIST, what]).args([path]);
     let fill = |data: &Path| {

@@ -1,4 +1,5 @@
-//! The daemon is killed at random moments while guests are created, unified, collected and verified: what guests show stays the same to the byte.
+//! The daemon is killed at random moments while guests are created, unified, collected and verified: what guests show
+//! stays the same to the byte.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
@@ -18,7 +19,8 @@ const WITHIN: u64 = 250_000;
 
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// What two guests have in common and no layer has; `$SALT` differs from kill to kill, so that there is something to unify each time.
+/// What two guests have in common and no layer has; `$SALT` differs from kill to kill, so that there is something to
+/// unify each time.
 const WORK: &str = r#"
 mkdir -p /srv/app && cd /srv/app
 i=0; while [ $i -lt 8 ]; do yes "library $i $SALT" | head -c 600000 >$i.so; i=$((i+1)); done

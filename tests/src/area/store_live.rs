@@ -1,4 +1,5 @@
-//! Sharing while guests run: blocks on file systems that can, and what they use of their layers kept ready for the next.
+//! Sharing while guests run: blocks on file systems that can, and what they use of their layers kept ready for the
+//! next.
 
 use super::crash::kill_daemon_at;
 use crate::case::{Case, skip};

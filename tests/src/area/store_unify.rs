@@ -10,7 +10,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("unify::the_daemon_is_killed_at_every_step", the_daemon_is_killed_at_every_step),
 ];
 
-/// Gives a guest files of its own that another one has too, of every kind, with everything that they can carry; and takes some of its layer's away.
+/// Gives a guest files of its own that another one has too, of every kind, with everything that they can carry; and
+/// takes some of its layer's away.
 const WORK: &str = r#"
 mkdir -p /opt/app/lib /opt/empty && cd /opt/app
 i=0; while [ $i -lt 12 ]; do yes "library $i" | head -c 700000 >lib/$i.so; i=$((i+1)); done
@@ -22,8 +23,9 @@ rm /etc/hostname; rm -rf /home; mv /srv /srv2; mkdir /srv; echo changed >>/etc/p
 mkdir /home; chmod 1777 /home; touch -d 1999-01-01 /; chown 7 /
 "#;
 
-/// All that can be seen of a guest's files but what tells one kind of file system from another: sizes and links of directories. Links of files are
-/// seen as which names belong together: an overlay with an index counts one too many on what was copied up.
+/// All that can be seen of a guest's files but what tells one kind of file system from another: sizes and links of
+/// directories. Links of files are seen as which names belong together: an overlay with an index counts one too many on
+/// what was copied up.
 fn portrait(sandbox: &Sandbox, name: &str) -> String {
     let script = r#"
         all() { find / -xdev -path /proc -prune -o -path /dev -prune -o -path /sys -prune -o -path /run -prune -o "$@" -print | sort | tr '\n' '\0'; }

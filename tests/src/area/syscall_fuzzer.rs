@@ -1,5 +1,6 @@
 //! trinity(1) makes system calls with arguments that look right and are not, as root of a guest and as a user of it,
-//! while the guest is frozen and cloned again and again. What must not change is looked at from the host and from a neighbour.
+//! while the guest is frozen and cloned again and again. What must not change is looked at from the host and from a
+//! neighbour.
 //!
 //! The kernel itself may fall over, so this runs inside the emulated machine alone.
 
@@ -86,7 +87,8 @@ fn put(file: &Path, at: &Path) {
     std::fs::copy(file, at).expect("a copy of a file that is there");
 }
 
-/// Users of guests that the fuzzer runs as, each in a guest of its own. It is the guest's own command: what a visitor is would not be frozen.
+/// Users of guests that the fuzzer runs as, each in a guest of its own. It is the guest's own command: what a visitor
+/// is would not be frozen.
 const USERS: [&str; 2] = ["0", "1000"];
 
 /// Where the fuzzer says what it has done, and that it has ended.
@@ -97,8 +99,8 @@ fn guest(user: &str) -> String {
     format!("fuzzed-{user}")
 }
 
-/// What runs trinity in a guest. Calls that end the fuzzer instead of testing anything are left out, and so are kinds of descriptors at which the program itself falls
-/// over or tries for ever.
+/// What runs trinity in a guest. Calls that end the fuzzer instead of testing anything are left out, and so are kinds
+/// of descriptors at which the program itself falls over or tries for ever.
 fn trinity(user: &str, seed: u64) -> String {
     // Programs of 32 bits are killed in `strict`: the fuzzer would be.
     let dangerous = if user == "0" { "--dangerous" } else { "" };
@@ -159,8 +161,8 @@ fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
     sandbox.pando(["rm", "-f", "fuzzed-0", "fuzzed-1000", "neighbour"]).limit(120).ok();
 }
 
-/// Freezes a guest again and again while the fuzzer runs in it, and makes a clone each time: how many there were. What cannot be frozen is refused by name; either way the
-/// guest goes on.
+/// Freezes a guest again and again while the fuzzer runs in it, and makes a clone each time: how many there were. What
+/// cannot be frozen is refused by name; either way the guest goes on.
 fn cloned_while_it_runs(sandbox: &Sandbox, (name, groups): (&str, &[String]), bait: &Bait) -> usize {
     let mut cloned = 0;
     for _ in 0..FREEZES {
@@ -176,7 +178,8 @@ fn cloned_while_it_runs(sandbox: &Sandbox, (name, groups): (&str, &[String]), ba
     cloned
 }
 
-/// Makes a clone, in which the fuzzer's processes go on from where they were, and lets it run for a moment within the same limits. Whether there was one.
+/// Makes a clone, in which the fuzzer's processes go on from where they were, and lets it run for a moment within the
+/// same limits. Whether there was one.
 fn clone_runs(sandbox: &Sandbox, groups: &[String]) -> bool {
     if sandbox.pando(["clone", "image", "copy"]).limit(300).run().code() != 0 {
         return false;
@@ -187,7 +190,8 @@ fn clone_runs(sandbox: &Sandbox, groups: &[String]) -> bool {
     true
 }
 
-/// Whether the kernel has complained: bits for a bad page, an oops, a warning, a lock-up (Documentation/admin-guide/tainted-kernels.rst).
+/// Whether the kernel has complained: bits for a bad page, an oops, a warning, a lock-up
+/// (Documentation/admin-guide/tainted-kernels.rst).
 fn complaints() -> u64 {
     const BAD: u64 = 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14;
     let text = std::fs::read_to_string("/proc/sys/kernel/tainted").expect("every kernel has it");

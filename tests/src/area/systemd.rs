@@ -171,7 +171,8 @@ fn reboots(sandbox: &Sandbox) {
 /// What a service sees that systemd keeps from the rest: logind, where the system has it, and one of ours.
 const KEPT: &str = "[ $(wc -l </proc/$1/uid_map) = 1 ] && grep -qx ' *0 *0 *1' /proc/$1/uid_map && [ $(stat -Lc %i /proc/$1/ns/user) != $(stat -Lc %i /proc/self/ns/user) ] && grep -q ' /tmp ' /proc/$1/mountinfo && grep -q ' / ro' /proc/$1/mountinfo && [ -e /proc/$1/root/tmp/own ] && ! [ -e /proc/$1/root/dev/console ] && [ -c /proc/$1/root/dev/null ] && ! [ -e /tmp/own ]";
 
-/// Everything that it keeps running is there in each clone, in its control group and with the mounts of its own, and goes on to be managed.
+/// Everything that it keeps running is there in each clone, in its control group and with the mounts of its own, and
+/// goes on to be managed.
 fn is_cloned_with_its_services(sandbox: &Sandbox, image: &str) {
     booted(sandbox, image, &[]);
     inside(
@@ -214,7 +215,8 @@ fn is_cloned_with_its_services(sandbox: &Sandbox, image: &str) {
     eventually("a clone powers off", || sandbox.state("one") == "stopped");
 }
 
-/// Services in namespaces of their own, which systemd keeps in sockets: of one the only process has ended, and another has yet to come. `$1` is written to each.
+/// Services in namespaces of their own, which systemd keeps in sockets: of one the only process has ended, and another
+/// has yet to come. `$1` is written to each.
 const APART: &str = r#"
 unit() { printf '%s\n' '[Unit]' "JoinsNamespaceOf=$2" '[Service]' "$3" "$4" "$5" 'ExecStart=/bin/sleep 100000' >/run/systemd/system/$1.service; }
 unit ipc '' PrivateIPC=yes

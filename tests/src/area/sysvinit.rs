@@ -1,4 +1,5 @@
-//! A Debian system under its own sysvinit, with the servers that people run: booted, rebooted and stopped as a machine would be.
+//! A Debian system under its own sysvinit, with the servers that people run: booted, rebooted and stopped as a machine
+//! would be.
 //!
 //! How long each took is printed and not judged.
 
@@ -104,7 +105,8 @@ fn boots_serves_reboots_and_stops(sandbox: &Sandbox) {
     stopped_cleanly(sandbox);
 }
 
-/// A system that has booted and serves is frozen and cloned: each clone serves, is written to, and has its own alone later on, as has the source.
+/// A system that has booted and serves is frozen and cloned: each clone serves, is written to, and has its own alone
+/// later on, as has the source.
 fn is_cloned_ten_times(sandbox: &Sandbox) {
     const CLONES: usize = 10;
     let image = tarball(sandbox);

@@ -41,7 +41,8 @@ fn passes_keys_and_ctrl_c(sandbox: &Sandbox) {
     let mut terminal = open(sandbox, &["shell", "web"]);
     terminal.types("echo $((40 + 2)) on $(tty)\n");
     terminal.shows("42 on /dev/");
-    // By a shell of its own, whose signals are as they shall be when it speaks: the one that is typed to has caught them until its command is executed.
+    // By a shell of its own, whose signals are as they shall be when it speaks: the one that is typed to has caught
+    // them until its command is executed.
     terminal.types("sh -c 'echo go; exec sleep 1000'\n");
     terminal.shows("\r\ngo\r\n");
     terminal.types("\u{3}");

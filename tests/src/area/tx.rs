@@ -33,7 +33,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::what_cannot_be_undone_aborts", cannot_be_undone),
 ];
 
-/// Process group 0 is the sender's own; on every machine the kernel's own threads say that they are in a group of that number.
+/// Process group 0 is the sender's own; on every machine the kernel's own threads say that they are in a group of that
+/// number.
 fn group_inside(sandbox: &Sandbox) {
     let script = "setsid --wait sh -c 'trap \"echo heard\" USR1; kill -USR1 0; exit 3'";
     sandbox.pando(["tx", "run", "--dry-run", "--", "sh", "-c", script]).run().ended_with(3).says("heard\n");
@@ -242,7 +243,8 @@ fn directories_of_others(sandbox: &Sandbox) {
 
 fn is_run_again(sandbox: &Sandbox) {
     let directory = files(sandbox);
-    // The first attempt meets a change from outside; the program that makes it is outside because its fifo is read there.
+    // The first attempt meets a change from outside; the program that makes it is outside because its fifo is read
+    // there.
     let script = "echo in >>keep; echo started; read line || true";
     let line = run_sh(sandbox, &["--retry", "2"], &directory, script);
     let started = line.start_with_open_input();
@@ -254,7 +256,8 @@ fn is_run_again(sandbox: &Sandbox) {
     assert_eq!(read(directory.join("keep")), "other\nin\n");
 }
 
-/// What was never so at any one moment is no reason to fail; without a retry, or where nobody has done anything, a failure is one.
+/// What was never so at any one moment is no reason to fail; without a retry, or where nobody has done anything, a
+/// failure is one.
 fn misled(sandbox: &Sandbox) {
     let directory = files(sandbox);
     let put = |names: &[&str], content: &str| {

@@ -112,7 +112,8 @@ fn mapper(path: &str) -> String {
     )
 }
 
-/// `reader` reads the file, makes `made`, which `is_made` sees, and waits for a line; meanwhile the mapping is written to or not.
+/// `reader` reads the file, makes `made`, which `is_made` sees, and waits for a line; meanwhile the mapping is written
+/// to or not.
 fn meets(
     reader: Line,
     mut mapper: Started,

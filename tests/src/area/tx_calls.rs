@@ -1,7 +1,8 @@
-//! Calls of all kinds that files have: in a transaction they are answered as without one, what is committed is the tree that they would have left, and an abort leaves the tree
-//! that was there.
+//! Calls of all kinds that files have: in a transaction they are answered as without one, what is committed is the tree
+//! that they would have left, and an abort leaves the tree that was there.
 //!
-//! `PANDO_TEST_SEEDS` says how many seeds (default 3, the slow cases 40), `PANDO_TEST_CALLS` how many calls of each (default 250, the slow ones 1,500), `PANDO_TEST_SEED` which.
+//! `PANDO_TEST_SEEDS` says how many seeds (default 3, the slow cases 40), `PANDO_TEST_CALLS` how many calls of each
+//! (default 250, the slow ones 1,500), `PANDO_TEST_SEED` which.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
@@ -54,8 +55,9 @@ struct Stage<'a> {
     guest: bool,
     kinds: &'static str,
     plant: Option<&'static str>,
-    /// Whether the kernel counts the names of a file rightly. An overlay does not, of one that has several in a lower layer: `ln one y; rm one; ln y d/x; mv d/x two; rm -r d` leaves
-    /// two names and a count of three, without any transaction.
+    /// Whether the kernel counts the names of a file rightly. An overlay does not, of one that has several in a lower
+    /// layer: `ln one y; rm one; ln y d/x; mv d/x two; rm -r d` leaves two names and a count of three, without any
+    /// transaction.
     counts: bool,
 }
 
@@ -197,7 +199,8 @@ fn in_a_guest(sandbox: &Sandbox, many: (u64, u64)) {
     );
 }
 
-/// Trees that lie in a layer of the guest's: all that is done to them copies it first, in the transaction and without one.
+/// Trees that lie in a layer of the guest's: all that is done to them copies it first, in the transaction and without
+/// one.
 fn on_a_layer(sandbox: &Sandbox, (seeds, calls): (u64, u64)) {
     let (seeds, calls) = (from_environment("PANDO_TEST_SEEDS", seeds), from_environment("PANDO_TEST_CALLS", calls));
     let program = std::env::current_exe().expect("this program has a path");

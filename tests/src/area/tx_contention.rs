@@ -86,7 +86,8 @@ fn oldest(sandbox: &Sandbox) {
     meet(sandbox, 0, 0, true);
 }
 
-/// One has counted, and lingers; another counts and commits. Either that one waits for the first, or the first is run again.
+/// One has counted, and lingers; another counts and commits. Either that one waits for the first, or the first is run
+/// again.
 fn meet(sandbox: &Sandbox, first: u32, second: u32, waits: bool) {
     let directory = files(sandbox);
     let earlier = run(sandbox, first, &directory, COUNTS).start_with_open_input();

@@ -1,7 +1,8 @@
-//! Commits of random changes, killed at random steps, and killed again while they are recovered: the tree is what it was before or what it was to be
-//! after, and nothing else.
+//! Commits of random changes, killed at random steps, and killed again while they are recovered: the tree is what it
+//! was before or what it was to be after, and nothing else.
 //!
-//! `PANDO_TEST_COMMITS` says how many commits (default 150; the slow case goes on until 2,000 were killed), `PANDO_TEST_SEED` which.
+//! `PANDO_TEST_COMMITS` says how many commits (default 150; the slow case goes on until 2,000 were killed),
+//! `PANDO_TEST_SEED` which.
 
 use crate::case::{Case, Tag, skip};
 use crate::dice::Dice;
@@ -107,8 +108,8 @@ fn commits(sandbox: &Sandbox, kept: impl Fn(u64) -> Kept, goes_on: impl Fn(u64, 
     assert!(tally.before > 0 && tally.after > 0, "only one outcome was seen: {tally:?}");
 }
 
-/// Not at random: a few commits, each killed at its first step, at its second, and so on until it comes to its end; and of those that were left half done some killed
-/// at each step of their recovery.
+/// Not at random: a few commits, each killed at its first step, at its second, and so on until it comes to its end; and
+/// of those that were left half done some killed at each step of their recovery.
 fn at_each_step(sandbox: &Sandbox) {
     let _changed = changed(sandbox);
     let (mut commits, mut recoveries) = (0, 0);
@@ -240,7 +241,8 @@ fn disorder_words(seed: u64, changes: u64, tree: &Path) -> [String; 5] {
     [text(&program), disorder::PROTECTIVE.to_owned(), (seed + 500_000).to_string(), changes.to_string(), text(tree)]
 }
 
-/// Recovers, killed a few times on the way; whether the transaction turned out to be committed. Nobody says so where the daemon was first, which makes the next beginning.
+/// Recovers, killed a few times on the way; whether the transaction turned out to be committed. Nobody says so where
+/// the daemon was first, which makes the next beginning.
 fn recovered(
     sandbox: &Sandbox,
     dice: &mut Dice,

@@ -1,4 +1,5 @@
-//! One file, two who change it: what the one does to its attributes and the other to its content is both kept, once it is known which file it is.
+//! One file, two who change it: what the one does to its attributes and the other to its content is both kept, once it
+//! is known which file it is.
 
 use crate::case::Case;
 use crate::line::{Ended, Line};
@@ -11,8 +12,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_log_is_given_to_another_while_it_is_written", log),
 ];
 
-/// Runs `command` in a transaction, and again once or twice. In each run others do `change` to what it has changed by then, which knows the run's number as `$n`, before it
-/// ends. What they say to each other is the command's output, which is no part of what it reads. Then `after` is looked at.
+/// Runs `command` in a transaction, and again once or twice. In each run others do `change` to what it has changed by
+/// then, which knows the run's number as `$n`, before it ends. What they say to each other is the command's output,
+/// which is no part of what it reads. Then `after` is looked at.
 fn line(sandbox: &Sandbox, retries: u32, [command, change, after]: [&str; 3]) -> Line {
     let script = format!(
         "rm -rf tree; mkdir tree; cd tree; echo 1 >file; cp -p file like; echo 2 >two; ln two names; : >../out

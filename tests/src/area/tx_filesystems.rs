@@ -1,4 +1,5 @@
-//! Transactions on each kind of file system that a mount can have: committed, they leave what was done in them; aborted, nothing; what others changed is found.
+//! Transactions on each kind of file system that a mount can have: committed, they leave what was done in them;
+//! aborted, nothing; what others changed is found.
 
 use crate::case::{Case, Tag, skip};
 use crate::disorder;
@@ -42,8 +43,9 @@ const SMALL_INODES: &str = "mkfs.ext4 -q -I 128 disk";
 /// Bytes of a disk in a file; only what is written takes room.
 const SIZE: &str = "400M";
 
-/// What the scripts have: the file system at `at`, where nobody else sees it; `$TX` is `pando tx` with its state outside of that, or with the argument `there` on it;
-/// `gone` unmounts, once what is deleted behind the end of a transaction is deleted: nothing of it may keep a file system busy for good.
+/// What the scripts have: the file system at `at`, where nobody else sees it; `$TX` is `pando tx` with its state
+/// outside of that, or with the argument `there` on it; `gone` unmounts, once what is deleted behind the end of a
+/// transaction is deleted: nothing of it may keep a file system busy for good.
 fn script(sandbox: &Sandbox, format: &str, mount: &str, there: bool, text: &str) -> Ended {
     let all = format!(
         "mount --make-rprivate /; rm -f disk; truncate -s {SIZE} disk; {format} >&2; mkdir -p at; mount {mount} at; cd at; mkdir tree
@@ -101,7 +103,8 @@ fn full(sandbox: &Sandbox) {
     ended.complains_of(&["read-only", "/at"]);
 }
 
-/// Where the kernel lets nothing be moved from the rest of the mount: `make` makes `other`, and a mount of its own helps.
+/// Where the kernel lets nothing be moved from the rest of the mount: `make` makes `other`, and a mount of its own
+/// helps.
 fn of_its_own(sandbox: &Sandbox, format: &str, make: &str, why: &str) {
     let text = format!(
         "{make}; mkdir other/d; echo old >other/file; echo old >file; all() {{ find . -mindepth 1 -path ./.pando-tx -prune -o -mindepth 1 -printf '%P %i %s %C@\\n' | sort; }}
@@ -167,7 +170,8 @@ fn unmounted(sandbox: &Sandbox) {
 const MEMORY: u64 = 48 << 20;
 const LARGE: u64 = 160;
 
-/// A group of version 1 with that much memory. One of version 2 would not do on the host: a transaction's processes are in a group of their own there.
+/// A group of version 1 with that much memory. One of version 2 would not do on the host: a transaction's processes are
+/// in a group of their own there.
 pub(super) struct Small(pub(super) PathBuf);
 
 impl Small {
@@ -207,7 +211,8 @@ fn larger_than_memory(sandbox: &Sandbox) {
     assert_eq!(ended.succeeded().out(), "same\n");
 }
 
-/// The first run has the kernel forget what was read, by a group that it makes once (control groups are no part of a transaction).
+/// The first run has the kernel forget what was read, by a group that it makes once (control groups are no part of a
+/// transaction).
 fn written_through(sandbox: &Sandbox) {
     let group = Small::make();
     let at_once = "lsattr -d new new/inner new/inner/file | grep -c \"^[-a-zA-Z]*S\" || true";

@@ -1,4 +1,5 @@
-//! Transactions inside a guest that meet each other or outsiders: who is favoured, and what a command that is run again reads and says.
+//! Transactions inside a guest that meet each other or outsiders: who is favoured, and what a command that is run again
+//! reads and says.
 
 use crate::case::Case;
 use crate::line::Line;
@@ -61,7 +62,8 @@ fn oldest(sandbox: &Sandbox) {
     meet(sandbox, true);
 }
 
-/// One has counted, and lingers; another counts and commits. Either that one waits for the first, or the first is run again.
+/// One has counted, and lingers; another counts and commits. Either that one waits for the first, or the first is run
+/// again.
 fn meet(sandbox: &Sandbox, waits: bool) {
     let earlier = run(sandbox, &[], &format!("{COUNTS}; read line || true")).start_with_open_input();
     eventually("the first has counted", || has(sandbox, "count", "1"));

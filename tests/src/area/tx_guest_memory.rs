@@ -1,4 +1,5 @@
-//! Transactions in a guest that has mounted file systems in memory, as every system that boots does: they take part like its root.
+//! Transactions in a guest that has mounted file systems in memory, as every system that boots does: they take part
+//! like its root.
 
 use crate::case::Case;
 use crate::dice::Dice;
@@ -159,7 +160,8 @@ fn conflicts(sandbox: &Sandbox) {
     assert_eq!(sh(sandbox, "cat /run/count"), "2\n");
 }
 
-/// In the place of what the view was made of there is something else, or nothing: the transaction is lost, and nothing of it is anywhere.
+/// In the place of what the view was made of there is something else, or nothing: the transaction is lost, and nothing
+/// of it is anywhere.
 fn not_written_to(sandbox: &Sandbox) {
     let replaced = [
         "umount /run/lock; umount /run",

@@ -162,7 +162,8 @@ pub(super) fn guest_with_programs(sandbox: &Sandbox) {
     sandbox.guest("g", &options);
 }
 
-/// Numbers and addresses that make no sense, from threads that end while their calls wait: whoever answers them goes on, and what the kernel says is said.
+/// Numbers and addresses that make no sense, from threads that end while their calls wait: whoever answers them goes
+/// on, and what the kernel says is said.
 const NONSENSE: &str = r#"
 import ctypes, os, threading
 call = ctypes.CDLL(None, use_errno=True).syscall

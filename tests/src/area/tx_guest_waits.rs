@@ -1,4 +1,5 @@
-//! Processes that are started in a guest while it stands still for a transaction: nobody waits for them, and they wait no longer than has to be.
+//! Processes that are started in a guest while it stands still for a transaction: nobody waits for them, and they wait
+//! no longer than has to be.
 
 use crate::case::Case;
 use crate::line::{Line, Started};

@@ -1,7 +1,8 @@
-//! Histories of two to six transactions at once, alone and beside outsiders: there is an order, one after another, that explains what each of them was told.
+//! Histories of two to six transactions at once, alone and beside outsiders: there is an order, one after another, that
+//! explains what each of them was told.
 //!
-//! `PANDO_TEST_ROUNDS` says how many rounds (default 12, the slow cases 500), `PANDO_TEST_SEED` which. On the host, where there is no gate, what outsiders do between the
-//! validation of a commit and its end is counted and printed.
+//! `PANDO_TEST_ROUNDS` says how many rounds (default 12, the slow cases 500), `PANDO_TEST_SEED` which. On the host,
+//! where there is no gate, what outsiders do between the validation of a commit and its end is counted and printed.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;

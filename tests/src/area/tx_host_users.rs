@@ -1,5 +1,5 @@
-//! Users of the host who are not root arrange what a transaction of root's finds where they may write: nothing of theirs is used, and nothing of
-//! others is harmed.
+//! Users of the host who are not root arrange what a transaction of root's finds where they may write: nothing of
+//! theirs is used, and nothing of others is harmed.
 
 use crate::case::Case;
 use crate::line::Line;

@@ -1,4 +1,5 @@
-//! Transactions in clones, in clones of those, and in guests that were restored: their root file systems stand on several layers.
+//! Transactions in clones, in clones of those, and in guests that were restored: their root file systems stand on
+//! several layers.
 
 use crate::case::Case;
 use crate::line::Line;

@@ -1,4 +1,5 @@
-//! Transactions whose changes are kept in memory until they commit: the disk has nothing to do before, and what is committed is the same.
+//! Transactions whose changes are kept in memory until they commit: the disk has nothing to do before, and what is
+//! committed is the same.
 
 use crate::case::Case;
 use crate::disorder;

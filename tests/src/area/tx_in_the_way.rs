@@ -1,4 +1,5 @@
-//! What stands in a transaction's way, and what it makes of that: files that are larger than the disk, others that go on writing, and Pando itself inside.
+//! What stands in a transaction's way, and what it makes of that: files that are larger than the disk, others that go
+//! on writing, and Pando itself inside.
 
 use crate::case::Case;
 use crate::line::Line;

@@ -46,7 +46,8 @@ fn local_servers(sandbox: &Sandbox) {
     python(&[], "import socket; assert socket.socket(socket.AF_UNIX).connect_ex('nobody')").succeeded();
 }
 
-/// In mounts of its own a process finds the servers of the host where they were; what it mounts there itself is its own matter.
+/// In mounts of its own a process finds the servers of the host where they were; what it mounts there itself is its own
+/// matter.
 fn own_mounts(sandbox: &Sandbox) {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
@@ -92,7 +93,8 @@ fn any_names(sandbox: &Sandbox) {
     let _ = server.wait();
 }
 
-/// A datagram needs no connection; one to a socket of the transaction's own, or through a connected one, is its own matter.
+/// A datagram needs no connection; one to a socket of the transaction's own, or through a connected one, is its own
+/// matter.
 fn local_datagrams(sandbox: &Sandbox) {
     use std::os::unix::net::UnixDatagram;
     let directory = sandbox.scratch();

@@ -1,4 +1,5 @@
-//! The root of a mount, whose attributes no overlay copies: a view shows them, a commit keeps them, and whose a change is can be told.
+//! The root of a mount, whose attributes no overlay copies: a view shows them, a commit keeps them, and whose a change
+//! is can be told.
 
 use crate::case::Case;
 use crate::disorder;

@@ -17,7 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_mounts_change::what_was_touched_may_not", touched).needs(UNSHARE),
 ];
 
-/// How many transactions begin while something is mounted and unmounted all the time. It is several times for each view that is made, but for pauses.
+/// How many transactions begin while something is mounted and unmounted all the time. It is several times for each view
+/// that is made, but for pauses.
 const BEGUN: u32 = 12;
 
 fn begins(sandbox: &Sandbox, mounts_in: &str) {
@@ -40,7 +41,8 @@ fn begins(sandbox: &Sandbox, mounts_in: &str) {
     assert!(!ended.err().contains("running it again"), "no run was lost: {}", ended.err());
 }
 
-/// Runs a script with a file system in memory at `at`, where nobody else sees it. `$TX` is `pando tx`, with its state outside of that.
+/// Runs a script with a file system in memory at `at`, where nobody else sees it. `$TX` is `pando tx`, with its state
+/// outside of that.
 fn script(sandbox: &Sandbox, text: &str) -> Ended {
     let prologue =
         "set -u; mount --make-rprivate /; mkdir at; mount -t tmpfs none at || exit 77; TX=\"$PANDO --root $ROOT tx\"\n";

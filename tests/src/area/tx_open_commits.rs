@@ -1,4 +1,5 @@
-//! Commits of transactions that were begun to be entered, which fail or are killed: what was done in them is not lost with that, and is never committed by halves.
+//! Commits of transactions that were begun to be entered, which fail or are killed: what was done in them is not lost
+//! with that, and is never committed by halves.
 
 use crate::case::Case;
 use crate::need::Need;

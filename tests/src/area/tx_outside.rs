@@ -64,7 +64,8 @@ fn right_after(sandbox: &Sandbox) {
     assert_eq!(read(directory.join("count")).lines().count(), 10);
 }
 
-/// A program that sends a signal by the calls that 32-bit programs make (`int 0x80`), which a program of this architecture can make too.
+/// A program that sends a signal by the calls that 32-bit programs make (`int 0x80`), which a program of this
+/// architecture can make too.
 fn older_program(directory: &Path, pid: i32, signal: u32) -> PathBuf {
     const START: u64 = 0x40_0000;
     const HEADS: u64 = 64 + 56;
@@ -210,7 +211,8 @@ fn network_refused(sandbox: &Sandbox) {
     sandbox.pando(["tx", "run", "--net=refuse", "--", "true"]).run().succeeded();
 }
 
-/// TCP goes by way of several families (SMC, MPTCP's own aside), and others reach the neighbours of a machine without it.
+/// TCP goes by way of several families (SMC, MPTCP's own aside), and others reach the neighbours of a machine without
+/// it.
 fn no_family(sandbox: &Sandbox) {
     let netlink = 16;
     let made = |family: i32| {
@@ -224,7 +226,8 @@ fn no_family(sandbox: &Sandbox) {
     made(netlink).succeeded();
 }
 
-/// A view has the sockets of servers in it, which the transaction itself never asked for; here one is reached by a link.
+/// A view has the sockets of servers in it, which the transaction itself never asked for; here one is reached by a
+/// link.
 fn servers_that_end(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
     fs::create_dir(directory.join("run")).expect("a directory can be made");
@@ -287,8 +290,8 @@ fn objects_are_named(sandbox: &Sandbox) {
     ended.ended_with(125).complains_of(&["shmget by process", &format!("key {key:#x}")]);
 }
 
-/// A command that reads its input and then, the first time, lingers, for a span that no other program sleeps for, and meets a conflict: somebody outside
-/// changes what it has read.
+/// A command that reads its input and then, the first time, lingers, for a span that no other program sleeps for, and
+/// meets a conflict: somebody outside changes what it has read.
 fn lost_once(directory: &Path, linger: &str) -> String {
     fs::write(directory.join("read"), "").expect("a file can be written");
     format!("cat read; cat >got; test -e again || sleep {linger}")
@@ -373,8 +376,9 @@ fn daemon_recovers(sandbox: &Sandbox) {
     assert!(sandbox.daemon_log().contains("was not committed, and is removed"), "{}", sandbox.daemon_log());
 }
 
-/// A daemon as they are: in a session and in a directory of its own. It answers on a port, says what the file `asked` has, and appends to a log that it
-/// has made and keeps open; it sends signals, which is among what is caught in a transaction.
+/// A daemon as they are: in a session and in a directory of its own. It answers on a port, says what the file `asked`
+/// has, and appends to a log that it has made and keeps open; it sends signals, which is among what is caught in a
+/// transaction.
 fn server_program(directory: &Path) -> PathBuf {
     let text = format!(
         r#"

@@ -1,5 +1,5 @@
-//! Debian's packages in transactions, on copies of a root: installed and purged they leave what they leave natively; a package that fails leaves nothing, and
-//! nobody sees any of it.
+//! Debian's packages in transactions, on copies of a root: installed and purged they leave what they leave natively; a
+//! package that fails leaves nothing, and nobody sees any of it.
 
 use crate::case::{Case, Tag, skip};
 use crate::line::Line;
@@ -29,7 +29,8 @@ const LIMIT: u64 = 900;
 
 const SERVERS: &str = "openssh-server nginx postgresql";
 
-/// A small Debian that has the packages with everything that they need, and none of it installed. Nothing starts in it by itself.
+/// A small Debian that has the packages with everything that they need, and none of it installed. Nothing starts in it
+/// by itself.
 fn debian(sandbox: &Sandbox) -> PathBuf {
     debian_with(sandbox, "", SERVERS)
 }
@@ -65,8 +66,8 @@ fn within(sandbox: &Sandbox, root: &Path, transaction: bool, script: &str) -> Li
     line.args([root]).args(["sh", "-ec", &script]).limit(LIMIT)
 }
 
-/// What is installed, whether its files are what they were made as, and names, kinds, modes, owners and links of all files but those whose names are made up, or
-/// of the host's name: that of a certificate's hash.
+/// What is installed, whether its files are what they were made as, and names, kinds, modes, owners and links of all
+/// files but those whose names are made up, or of the host's name: that of a certificate's hash.
 const STATE: &str = "dpkg --audit; dpkg --verify; dpkg -l; \
                      find / -xdev -path /var/lib/postgresql/15/main/base -prune -o -path /var/lib/postgresql/15/main/pg_wal -prune \
                      -o -path /var/lib/postgresql/15/main/pg_xact -prune \
@@ -125,7 +126,8 @@ fn in_a_guest(sandbox: &Sandbox) {
 const IN_MEMORY: &str = "find /run /run/lock /tmp -xdev '(' -path /run/log -o -path /run/systemd -o -path /run/agetty.reload ')' -prune \
                          -o -type d -printf '%p %m %U:%G %i\\n' -o -printf '%p %y %m %U:%G %i %s %T@ %l\\n' | sort";
 
-/// A Debian that systemd has booted, whose /run and /tmp are in memory. What the packages' scripts have systemd do is done once it can see what was committed.
+/// A Debian that systemd has booted, whose /run and /tmp are in memory. What the packages' scripts have systemd do is
+/// done once it can see what was committed.
 fn in_a_booted_guest(sandbox: &Sandbox) {
     let root = debian_with(sandbox, "dbus,systemd-sysv", "openssh-server");
     broken_package(sandbox, &root);

@@ -1,4 +1,5 @@
-//! Transactions that cannot be committed as they are: without some of what they have read, without a part of their changes, or carried away as an archive.
+//! Transactions that cannot be committed as they are: without some of what they have read, without a part of their
+//! changes, or carried away as an archive.
 
 use crate::case::Case;
 use crate::line::{Ended, Line};

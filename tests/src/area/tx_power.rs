@@ -1,5 +1,5 @@
-//! Durable commits and the loss of power: on a disk that records what is written to it, cut at random moments, the tree is what it was before or what it
-//! was to be after; after, once the command has said so.
+//! Durable commits and the loss of power: on a disk that records what is written to it, cut at random moments, the tree
+//! is what it was before or what it was to be after; after, once the command has said so.
 //!
 //! `PANDO_TEST_SEED` says which commits.
 

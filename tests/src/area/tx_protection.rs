@@ -1,4 +1,5 @@
-//! What chattr(1) protects, inside transactions: `i`, which nobody may change, and `a`, which may only grow. A commit leaves it as the command did, and is not in its own way.
+//! What chattr(1) protects, inside transactions: `i`, which nobody may change, and `a`, which may only grow. A commit
+//! leaves it as the command did, and is not in its own way.
 
 use crate::case::Case;
 use crate::disorder::Cleared;
@@ -25,7 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_protection::without_the_right_to_lift_it_nothing_is_changed", without_the_right).needs(EXT4),
 ];
 
-/// What is done before, what is done in a transaction, and how each file is protected then: `i`, `a`, `-`, and nothing for one that is gone.
+/// What is done before, what is done in a transaction, and how each file is protected then: `i`, `a`, `-`, and nothing
+/// for one that is gone.
 type Script = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const SCRIPTS: &[Script] = &[

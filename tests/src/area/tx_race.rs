@@ -1,4 +1,5 @@
-//! The race between a check and a use, that TxOS's paper reproduces: without a transaction the attacker wins, with one never.
+//! The race between a check and a use, that TxOS's paper reproduces: without a transaction the attacker wins, with one
+//! never.
 
 use crate::case::{Case, Tag};
 use crate::patience::eventually;
@@ -15,7 +16,8 @@ const WINS: u64 = 500;
 /// How often it does so in one transaction.
 const AT_ONCE: u64 = 100;
 
-/// What the guest may have of memory: the attacker wants more for its files, so that names are forgotten, and looking one up takes long.
+/// What the guest may have of memory: the attacker wants more for its files, so that names are forgotten, and looking
+/// one up takes long.
 const MEMORY: &str = "128M";
 
 /// Where this program is in the guest.

@@ -1,4 +1,5 @@
-//! Each call that cannot be a part of a transaction: refused, it ends that and is named with who made it and what it was about; let, it does what it does natively.
+//! Each call that cannot be a part of a transaction: refused, it ends that and is named with who made it and what it
+//! was about; let, it does what it does natively.
 //!
 //! All are made so that the kernel itself refuses them: where Pando did not, no harm were done.
 
@@ -17,7 +18,8 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("nsenter", "util-linux")]),
 ];
 
-/// A call of x86-64: its name and number, its arguments as Python has them, its object, and the capability without which the kernel refuses it.
+/// A call of x86-64: its name and number, its arguments as Python has them, its object, and the capability without
+/// which the kernel refuses it.
 struct Refused(&'static str, u32, &'static str, &'static str, Option<u32>);
 
 const MODULE: Option<u32> = Some(16);
@@ -110,7 +112,8 @@ fn each_call(sandbox: &Sandbox) {
             assert!(!made.exists(), "{name}");
         }
         let warned = python(sandbox, &["--unsupported=warn"], &script).succeeded();
-        // What one object of its own finds is not what the others' has: the numbers of objects that were found do not matter.
+        // What one object of its own finds is not what the others' has: the numbers of objects that were found do not
+        // matter.
         assert_eq!(warned.out(), native, "{name}");
         assert!(warned.err().contains("committed"), "{name}: {}", warned.err());
         std::fs::remove_file(&made).expect("it was committed");

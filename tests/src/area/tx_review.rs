@@ -1,4 +1,5 @@
-//! What a review of a transaction shows: everything that its commit will do, as lines, as a patch and as JSON; on the host, in memory and in a guest.
+//! What a review of a transaction shows: everything that its commit will do, as lines, as a patch and as JSON; on the
+//! host, in memory and in a guest.
 
 use crate::case::Case;
 use crate::line::Line;
@@ -25,7 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_review_of_one_in_memory_shows_the_same", in_memory),
 ];
 
-/// Makes a tree with `before`, runs `script` in an open transaction there, and shows it; paths in the answer are relative to the tree.
+/// Makes a tree with `before`, runs `script` in an open transaction there, and shows it; paths in the answer are
+/// relative to the tree.
 #[track_caller]
 fn diff(sandbox: &Sandbox, before: &str, script: &str, option: &str) -> String {
     let script = format!(

@@ -1,4 +1,5 @@
-//! The root directories of mounts in transactions: there is no directory above them that could tell that they were changed.
+//! The root directories of mounts in transactions: there is no directory above them that could tell that they were
+//! changed.
 
 use crate::case::Case;
 use crate::line::{Ended, Line};
@@ -48,7 +49,8 @@ fn mode_alone(sandbox: &Sandbox) {
     assert_eq!(ended.out(), "711 981173106\n");
 }
 
-/// Pando makes a hidden directory in the root of a mount that its state does not lie on, and removes it with the last transaction.
+/// Pando makes a hidden directory in the root of a mount that its state does not lie on, and removes it with the last
+/// transaction.
 fn list_roots(sandbox: &Sandbox) {
     let alone = "for number in 1 2 3; do $TX run --retry 0 -- ls other .; done";
     let long = "$TX run --retry 0 -- sh -c 'ls other; echo listed; read line' >../out";

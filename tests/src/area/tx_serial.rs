@@ -1,4 +1,5 @@
-//! What a transaction replaced, removed or wrote again as it was, and others changed meanwhile: each has to be a conflict, whatever is left of it on either side.
+//! What a transaction replaced, removed or wrote again as it was, and others changed meanwhile: each has to be a
+//! conflict, whatever is left of it on either side.
 
 use crate::case::{Case, Tag, skip};
 use crate::line::{Ended, Line};
@@ -105,8 +106,9 @@ fn every() -> Vec<Meeting> {
 /// What there is before.
 const BEFORE: &str = "mkdir D DD DD/sub; echo old >f; echo other >g2; ln -s a l; touch DD/in DD/sub/deep; mkfifo p";
 
-/// A shell that has a transaction, called `work`, do each of these things in a directory, others another, and then tells which of them were committed. `begin`, `inside`,
-/// `outside`, `commit` and `abort` are how that is done; `$1` is what is to be done.
+/// A shell that has a transaction, called `work`, do each of these things in a directory, others another, and then
+/// tells which of them were committed. `begin`, `inside`, `outside`, `commit` and `abort` are how that is done; `$1` is
+/// what is to be done.
 fn meetings(place: &str, how: &How, meetings: &[Meeting]) -> String {
     let mut text = format!(
         "set -u; outside() {{ {}; }}; begin() {{ {}; }}; inside() {{ {}; }}; commit() {{ {}; }}; abort() {{ {}; }}; tried=0

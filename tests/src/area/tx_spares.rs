@@ -1,4 +1,5 @@
-//! Transactions whose beginning a daemon has made ahead: they see what is live when they begin, are validated as all others, and leave nothing.
+//! Transactions whose beginning a daemon has made ahead: they see what is live when they begin, are validated as all
+//! others, and leave nothing.
 
 use super::tx_filesystems::Small;
 use crate::case::{Case, Tag};
@@ -31,8 +32,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::what_a_removed_state_left_on_other_mounts_goes_too", state_removed).needs(NEEDS),
 ];
 
-/// What the scripts have: a daemon in namespaces of their own, where nobody else mounts anything or listens on a socket: either puts spares out of date. On `other` there
-/// is a file system of its own.
+/// What the scripts have: a daemon in namespaces of their own, where nobody else mounts anything or listens on a
+/// socket: either puts spares out of date. On `other` there is a file system of its own.
 const PROLOGUE: &str = r#"
 mount --make-rprivate /; mkdir -p way/other d; mount -t tmpfs none way/other
 HOME_OF_TX=$ROOT/var/lib/pando/tx
@@ -119,7 +120,8 @@ fn is_validated(sandbox: &Sandbox) {
 }
 
 fn is_not_read(sandbox: &Sandbox) {
-    // A name comes at the root of every mount that the spare has a part on, and the directory on the way is another by its times.
+    // A name comes at the root of every mount that the spare has a part on, and the directory on the way is another by
+    // its times.
     let ended = script(
         sandbox,
         "ready; touch way/new way/other/new; on_spare --retry 0 -- sh -c 'echo out; touch d/mine'; ls d; pando tx run --dry-run -q -- true",
@@ -129,7 +131,8 @@ fn is_not_read(sandbox: &Sandbox) {
 }
 
 fn is_written(sandbox: &Sandbox) {
-    // By somebody who has the file in memory when the spare is made, or only when it is taken, and has written to it a while before: the kernel notes no more of it then.
+    // By somebody who has the file in memory when the spare is made, or only when it is taken, and has written to it a
+    // while before: the kernel notes no more of it then.
     let writer = "import mmap, signal, sys; file = open('d/file', 'r+b'); told = {signal.SIGUSR1, signal.SIGUSR2}
 signal.pthread_sigmask(signal.SIG_BLOCK, told)
 def begin():
@@ -232,7 +235,8 @@ fn not_used(sandbox: &Sandbox) {
     ended.complains_of(&["pando.toml"]);
 }
 
-/// All that tells of a transaction is removed right behind its end, before the daemon has cleared away: that stands still then, by a signal that is sent with the commit.
+/// All that tells of a transaction is removed right behind its end, before the daemon has cleared away: that stands
+/// still then, by a signal that is sent with the commit.
 fn state_removed(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
@@ -246,7 +250,8 @@ fn state_removed(sandbox: &Sandbox) {
     assert_eq!(ended.out(), "taken: 1\n");
 }
 
-/// What the daemon has looked up in the view is charged to the daemon, and stays: only what the command itself has looked up first tells that what it read was forgotten.
+/// What the daemon has looked up in the view is charged to the daemon, and stays: only what the command itself has
+/// looked up first tells that what it read was forgotten.
 fn forgotten(sandbox: &Sandbox) {
     let group = Small::make();
     let fills =

@@ -1,5 +1,5 @@
-//! Who can write to a directory puts something else in the place of what a transaction of root's has changed there, after the commit point: what he puts there is left
-//! alone, however the commit is killed, recovered and killed again.
+//! Who can write to a directory puts something else in the place of what a transaction of root's has changed there,
+//! after the commit point: what he puts there is left alone, however the commit is killed, recovered and killed again.
 
 use crate::case::Case;
 use crate::line::Line;
@@ -137,7 +137,8 @@ fn set(sandbox: &Sandbox) -> std::path::PathBuf {
     directory
 }
 
-/// Kills a commit at each of its steps; has somebody act then, and the commit finished. How often it had been committed and what was his was not any more.
+/// Kills a commit at each of its steps; has somebody act then, and the commit finished. How often it had been committed
+/// and what was his was not any more.
 fn harmed(sandbox: &Sandbox, trial: &Trial, how: How, plant: Option<&str>) -> (u32, u32) {
     let (mut harmed, mut committed) = (0, 0);
     for step in 0.. {
@@ -234,7 +235,8 @@ fn in_the_way(sandbox: &Sandbox) {
     assert!(met > 2, "they met {met} times alone");
 }
 
-/// Two increments, the first of which is killed at one of its steps; what is there once all is recovered, and whether the first was committed.
+/// Two increments, the first of which is killed at one of its steps; what is there once all is recovered, and whether
+/// the first was committed.
 fn after_two(sandbox: &Sandbox, step: u32, plant: Option<&str>) -> Option<(String, bool)> {
     const ADD: &str = "v=$(cat f); echo $((v + 1)) >f; echo $v >>log; echo x >new$v";
     let directory = set(sandbox);

@@ -1,4 +1,5 @@
-//! What tells what was changed since a transaction began from what was changed before: the times that file systems keep, and the clock that they are of.
+//! What tells what was changed since a transaction began from what was changed before: the times that file systems
+//! keep, and the clock that they are of.
 
 use super::tx_filesystems::on_small_inodes;
 use crate::case::{Case, Tag};
@@ -15,7 +16,8 @@ pub(crate) const CASES: &[Case] = &[
         .tags(&[Tag::VmAlone]),
 ];
 
-/// What others change right after it was read bears the same second, and what they changed right before the beginning, or Pando at the mount's root, is no matter.
+/// What others change right after it was read bears the same second, and what they changed right before the beginning,
+/// or Pando at the mount's root, is no matter.
 fn whole_seconds(sandbox: &Sandbox) {
     let text = "for try in 1 2 3; do
            echo old >file; : >../out

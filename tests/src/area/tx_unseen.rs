@@ -1,4 +1,5 @@
-//! What a transaction does is not seen outside before its commit: not a name, a content, an owner, an attribute, a node, and no time of any.
+//! What a transaction does is not seen outside before its commit: not a name, a content, an owner, an attribute, a
+//! node, and no time of any.
 
 use crate::case::{Case, skip};
 use crate::disorder;
@@ -19,7 +20,8 @@ fn disorder(line: Line, seed: u64, count: u64, tree: &Path) -> String {
     line.args([disorder::WORD, &seed.to_string(), &count.to_string()]).args([tree]).ok()
 }
 
-/// Random changes of all kinds: while the transaction is open, and after it is aborted, nothing outside is another than before, and nothing was touched.
+/// Random changes of all kinds: while the transaction is open, and after it is aborted, nothing outside is another than
+/// before, and nothing was touched.
 fn open_ones(sandbox: &Sandbox) {
     let program = std::env::current_exe().expect("this program has a path");
     for seed in 0..8 {

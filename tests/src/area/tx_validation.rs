@@ -1,4 +1,5 @@
-//! What others may do to what a transaction has read, and what of that is a conflict. Most of it the kernel tells without anybody being asked; the rest is looked up.
+//! What others may do to what a transaction has read, and what of that is a conflict. Most of it the kernel tells
+//! without anybody being asked; the rest is looked up.
 
 use crate::case::Case;
 use crate::line::{Ended, Line};
@@ -11,8 +12,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::each_of_thousands_of_names_is_validated", thousands),
 ];
 
-/// Runs `before` in a directory, and then `command` in a transaction; once that has read what it reads others do `change`, and it ends. What it is told by is the
-/// command's output, which is no part of what it read.
+/// Runs `before` in a directory, and then `command` in a transaction; once that has read what it reads others do
+/// `change`, and it ends. What it is told by is the command's output, which is no part of what it read.
 fn beside_others(sandbox: &Sandbox, [before, command, change]: [&str; 3]) -> Ended {
     let script = format!(
         "rm -rf tree; mkdir tree; cd tree; mkdir -p d/sub d/deep/er busy; echo 1 >d/file; echo 2 >d/two; ln d/two d/names; echo 3 >d/deep/er/file; {before}

@@ -1,4 +1,5 @@
-//! What a guest sees of the machine, and the limits that Pando itself looks after: open files in all, figures over HTTP, a disk's size.
+//! What a guest sees of the machine, and the limits that Pando itself looks after: open files in all, figures over
+//! HTTP, a disk's size.
 
 use crate::case::{Case, Tag, skip};
 use crate::patience::eventually;
@@ -112,7 +113,8 @@ fn open_files_in_all_are_bounded(sandbox: &Sandbox) {
     sandbox.guest("web", &["--files-total", "300"]);
     sandbox.guest("other", &[]);
     let events = sandbox.pando(["events", "--json"]).start();
-    // Four processes with a hundred files each; who can open no more, or is killed, ends otherwise than the script says.
+    // Four processes with a hundred files each; who can open no more, or is killed, ends otherwise than the script
+    // says.
     let open = "i=3; while [ $i -lt 103 ]; do eval \"exec $i</dev/null\" || exit 7; i=$((i+1)); done; sleep 1000";
     let script = format!("for n in 1 2 3 4; do sh -c '{}' & done; wait", open.replace('\'', "'\\''"));
     let many = sandbox.exec_sh("web", &script).start();

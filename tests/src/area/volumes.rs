@@ -108,14 +108,16 @@ fn are_read_only_all_the_way_down(sandbox: &Sandbox) {
     unmount(&shared);
 }
 
-/// Mounts below the named directory are made, moved out of it and into it, and taken away, as fast as somebody can. What is mounted there is passed on to its copies
-/// (mount_namespaces(7), "Propagation"), as a host has it that systemd booted.
+/// Mounts below the named directory are made, moved out of it and into it, and taken away, as fast as somebody can.
+/// What is mounted there is passed on to its copies (mount_namespaces(7), "Propagation"), as a host has it that systemd
+/// booted.
 const STORM: &str = "cd \"$0\"; mount --bind named named; mount --make-shared named; mount -t tmpfs none outside; mkdir outside/at named/a named/b; \
     echo of the host >outside/secret; mount --make-private outside; mount -t tmpfs none outside/at; echo x >outside/at/secret; : >storm; \
     while :; do mount -t tmpfs none named/a; echo in >named/a/in; mount --bind named/a named/b; umount named/b; umount named/a; \
     mount -t tmpfs none outside/at; umount -l outside/at; done";
 
-/// What a guest sees below its volume that it must not: a mount that is not read-only, a file of elsewhere, one of its own making. For as long as some mounts take.
+/// What a guest sees below its volume that it must not: a mount that is not read-only, a file of elsewhere, one of its
+/// own making. For as long as some mounts take.
 const LOOKS: &str = "for n in 1 2 3 4 5 6 7 8; do grep ' /srv' /proc/self/mountinfo | awk '$6 !~ /^ro/'; find /srv -name secret; \
     for d in /srv /srv/a /srv/b; do touch $d/made; done 2>/dev/null; find /srv -name made; usleep 5000; done; echo looked";
 

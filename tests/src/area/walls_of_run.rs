@@ -1,4 +1,5 @@
-//! What keeps guests from the host by default: private files of the host's root, limits where ids are the host's, cores, and what is told of it.
+//! What keeps guests from the host by default: private files of the host's root, limits where ids are the host's,
+//! cores, and what is told of it.
 
 use super::crash::daemon_with;
 use crate::case::Case;
@@ -156,7 +157,8 @@ fn limits_hold_where_ids_are_the_hosts(sandbox: &Sandbox) {
     let alone = line(&["--userns", "host"], "unshare -U true");
     assert_ne!(alone.code(), 0);
     alone.complains_of(&["Operation not permitted"]);
-    // The control: where its ids are its own it makes them, and threads and processes are to be had in spite of the rule.
+    // The control: where its ids are its own it makes them, and threads and processes are to be had in spite of the
+    // rule.
     line(&["--profile", "default"], "unshare -U -r true && echo made").says("made\n");
     line(&["--userns", "host"], "(sleep 0 & wait) && echo forked").says("forked\n");
 }

@@ -1,6 +1,8 @@
-//! fsstress and fsx themselves, of the xfstests: in unified guests and in transactions they leave what they leave on plain files.
+//! fsstress and fsx themselves, of the xfstests: in unified guests and in transactions they leave what they leave on
+//! plain files.
 //!
-//! They come from the xfstests' sources, and no distribution has them: `./x test slow` builds both of those that `PANDO_XFSTESTS` names.
+//! They come from the xfstests' sources, and no distribution has them: `./x test slow` builds both of those that
+//! `PANDO_XFSTESTS` names.
 
 use super::store_disorder::{GUESTS, assert_same, data, lines, now, three_guests, unify};
 use crate::case::{Case, Tag};
@@ -23,8 +25,9 @@ const NEEDS: &[Need] = &[
 /// Operations in all, half of them before a unification and half after it.
 const COUNT: u64 = 10_000;
 
-/// The operations of fsstress that draw the same numbers on every file system: what others do next hangs on the block size, on what can be cloned, on
-/// descriptors of files by handle. mknod(2) makes the character device 0:0 at times, which is an overlay's own mark.
+/// The operations of fsstress that draw the same numbers on every file system: what others do next hangs on the block
+/// size, on what can be cloned, on descriptors of files by handle. mknod(2) makes the character device 0:0 at times,
+/// which is an overlay's own mark.
 const OPERATIONS: [&str; 23] = [
     "chown",
     "creat",
@@ -68,7 +71,8 @@ fn change(directory: &Path, seed: u64, count: u64) {
     Line::new("sh").args(["-ec", &script(directory, seed, count)]).ok();
 }
 
-/// Puts both programs, with the libraries that they need, where guests of the tree find them: seen from the host a guest's directories have no path.
+/// Puts both programs, with the libraries that they need, where guests of the tree find them: seen from the host a
+/// guest's directories have no path.
 fn bring(tree: &Path) {
     const BRING: &str = "for program in fsstress fsx; do file=$(command -v $program); cp \"$file\" \"$0/bin\"; \
                          ldd \"$file\" | grep -o '/[^ ]*' | xargs -I@ cp --parents -L @ \"$0\"; done";

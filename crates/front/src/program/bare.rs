@@ -1,4 +1,5 @@
-//! The machine below: the entry, and the system calls that rustix leaves out. All unsafe code of the program but the handover's stands here.
+//! The machine below: the entry, and the system calls that rustix leaves out. All unsafe code of the program but the
+//! handover's stands here.
 
 use core::arch::{asm, naked_asm};
 use core::ffi::{CStr, c_char};
@@ -10,10 +11,12 @@ const RT_SIGPROCMASK: usize = 14;
 const EXIT_GROUP: usize = 231;
 const SIGNALFD4: usize = 289;
 
-/// Where the kernel enters the command. What the front does not see to goes on at the C library's entry, with stack and registers as they were.
+/// Where the kernel enters the command. What the front does not see to goes on at the C library's entry, with stack and
+/// registers as they were.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-// SAFETY: the kernel enters here with the stack pointer at argc. rbx and r12 are kept by what is called; rdx is what the C library is to call at exit.
+// SAFETY: the kernel enters here with the stack pointer at argc. rbx and r12 are kept by what is called; rdx is what
+// the C library is to call at exit.
 unsafe extern "C" fn pando_begin() -> ! {
     naked_asm!(
         "xor ebp, ebp", "mov rbx, rsp", "mov r12, rdx", "mov rdi, rsp", "and rsp, -16", "call {begin}",
@@ -22,8 +25,9 @@ unsafe extern "C" fn pando_begin() -> ! {
 }
 
 extern "C" fn begin(stack: *const usize) {
-    // SAFETY: the kernel has put there, on the initial stack (System V ABI, "Process Initialization"): the number of words, that many pointers, a null
-    // pointer, the environment's pointers, a null pointer. All strings end in NUL and live as long as the process.
+    // SAFETY: the kernel has put there, on the initial stack (System V ABI, "Process Initialization"): the number of
+    // words, that many pointers, a null pointer, the environment's pointers, a null pointer. All strings end in NUL and
+    // live as long as the process.
     let (words, environment) = unsafe {
         let words = stack.add(1).cast::<*const c_char>();
         (Strings(words), Strings(words.add(stack.read() + 1)))
@@ -33,7 +37,8 @@ extern "C" fn begin(stack: *const usize) {
 
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
-    // Nothing here can panic but by a mistake in this crate; a command that does not know how its call ended has failed.
+    // Nothing here can panic but by a mistake in this crate; a command that does not know how its call ended has
+    // failed.
     exit(125)
 }
 
@@ -62,7 +67,8 @@ impl Iterator for Strings {
     }
 }
 
-/// Standard input, output and error. One that the caller had closed is found out by the first call on it; none is opened in its place before that.
+/// Standard input, output and error. One that the caller had closed is found out by the first call on it; none is
+/// opened in its place before that.
 pub(super) fn standard() -> [BorrowedFd<'static>; 3] {
     // SAFETY: nothing in this program closes them.
     unsafe { [BorrowedFd::borrow_raw(0), BorrowedFd::borrow_raw(1), BorrowedFd::borrow_raw(2)] }
@@ -107,7 +113,8 @@ pub(super) fn block_only(signals: u64) {
     let _ = unsafe { call(RT_SIGPROCMASK, [SIG_SETMASK, (&raw const signals) as usize, 0, 8]) };
 }
 
-/// A descriptor that is readable when one of these signals, which are blocked, has come (signalfd4(2), since Linux 2.6.27).
+/// A descriptor that is readable when one of these signals, which are blocked, has come (signalfd4(2), since Linux
+/// 2.6.27).
 pub(super) fn signal_descriptor(signals: u64) -> Result<OwnedFd, Errno> {
     const SFD_CLOEXEC: usize = 0o2_000_000;
     // SAFETY: the kernel reads eight bytes; the descriptor that it makes is nobody else's.

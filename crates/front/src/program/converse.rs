@@ -127,7 +127,8 @@ fn texts_of<'a>(words: Strings, space: &'a mut [&'static str; WORDS]) -> Option<
     Some(&space[..count])
 }
 
-/// A connection to the daemon of the state under a root, or that the environment names, if it is one to trust with the caller's descriptors.
+/// A connection to the daemon of the state under a root, or that the environment names, if it is one to trust with the
+/// caller's descriptors.
 fn connected(root: Option<&&str>, mut environment: Strings) -> Option<OwnedFd> {
     let named = || environment.find_map(|variable| variable.to_bytes().strip_prefix(b"PANDO_ROOT=")).unwrap_or(b"/");
     let root = root.map_or_else(named, |root| root.as_bytes());
@@ -197,7 +198,8 @@ fn follow(daemon: OwnedFd) -> End {
     }
 }
 
-/// Waits for words of the daemon's; an error when something else has happened: CANCELED for a signal, PIPE for the daemon's end.
+/// Waits for words of the daemon's; an error when something else has happened: CANCELED for a signal, PIPE for the
+/// daemon's end.
 fn hear(daemon: &OwnedFd, signals: &OwnedFd, space: &mut [u8]) -> Result<usize, Errno> {
     loop {
         let mut polled = [PollFd::new(daemon, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];

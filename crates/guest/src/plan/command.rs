@@ -35,16 +35,16 @@ pub struct Program {
     pub env: BTreeMap<String, String>,
     /// Where it starts; default the spec's.
     pub workdir: Option<String>,
-    /// Who runs it.
+    /// The user and groups that run it.
     pub account: Account,
-    /// Its standard descriptors.
+    /// Its standard input, output and error.
     pub stdio: Stdio,
     /// Whether it comes as a descriptor instead of lying in the guest's files.
     pub sent_along: bool,
 }
 
-/// The plan of a process that joins a running guest. `into_cgroup` says whether it can be born in the guest's cgroup, `supervised` by which program some of its
-/// system calls wait for answers.
+/// The plan of a process that joins a running guest. `into_cgroup` says whether it can be born in the guest's cgroup,
+/// `supervised` by which program some of its system calls wait for answers.
 pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool, supervised: Option<&[u8]>) -> Result<Plan, PlanError> {
     let mut plan = Plan::new();
     plan.start = Some(Start {
@@ -61,7 +61,8 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool, supervised: Optio
     for (name, limit) in &grants::of_processes(spec)? {
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
     }
-    // While it may: a profile may refuse it filters of its own. Those that answer are there from then on, for the steps that follow too.
+    // While it may: a profile may refuse it filters of its own. Those that answer are there from then on, for the steps
+    // that follow too.
     if let Some(program) = supervised {
         let fd = plan.want(Want::Supervisor);
         plan.step("having its system calls answered by the transaction", Step::Supervise { fd, program });

@@ -1,7 +1,8 @@
 //! What a launch will do, resolved and checked, as plain data.
 //!
-//! A plan is made without privilege and without looking at the machine: from a spec and a few facts. It can be printed, compared and tested. It
-//! names the descriptors that its steps need, its *wants*; the launch opens each and sends them along in the same order.
+//! A plan is made without privilege and without looking at the machine: from a spec and a few facts. It can be printed,
+//! compared and tested. It names the descriptors that its steps need, its *wants*; the launch opens each and sends them
+//! along in the same order.
 
 mod command;
 mod mounted;

@@ -6,7 +6,7 @@ use pando_api::Spec;
 use pando_limit::view::View;
 use pando_seed::{Attributes, Make, Mountpoint, Step, next_step};
 
-/// Something that is mounted.
+/// Something that a plan mounts in a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// Where, from the guest's root on. Links of the guest's may be on the way.
@@ -19,7 +19,8 @@ pub struct Mounted {
     pub always: bool,
 }
 
-/// All that is mounted in a guest before anything of its own runs. `unified`: whether this host has a unified cgroup hierarchy; `legacy`: see [`Facts::legacy`].
+/// All that is mounted in a guest before anything of its own runs. `unified`: whether this host has a unified cgroup
+/// hierarchy; `legacy`: see [`Facts::legacy`].
 pub fn mounted(spec: &Spec, unified: bool, legacy: &[(&'static str, String)]) -> Result<Vec<Mounted>, PlanError> {
     let facts = Facts {
         name: "guest".into(),

@@ -1,5 +1,6 @@
-//! The steps of a guest's first process that no particular guest is needed for. A *sprout* is a first process that has taken them and waits: it has
-//! its namespaces, its /dev, /proc and /sys with everything masked that has to be, on a stage; what is missing is a root file system.
+//! The steps of a guest's first process that no particular guest is needed for. A *sprout* is a first process that has
+//! taken them and waits: it has its namespaces, its /dev, /proc and /sys with everything masked that has to be, on a
+//! stage; what is missing is a root file system.
 
 use super::{Plan, PlanError, Want, c_string, command, text};
 use crate::policy::{profile, seccomp};
@@ -20,7 +21,8 @@ pub struct SproutKind {
     pub own_init: bool,
     /// What is hidden from it, and which devices it has.
     pub profile: Profile,
-    /// Whether its filter of system calls is installed ahead: the kernel tries every call there is on it, which takes longer than most steps.
+    /// Whether its filter of system calls is installed ahead: the kernel tries every call there is on it, which takes
+    /// longer than most steps.
     pub filtered: bool,
     /// Whether it gives up ahead what the profile's guests lack: a call for each capability.
     pub bounded: bool,
@@ -44,8 +46,8 @@ impl SproutKind {
         }
     }
 
-    /// The kind that clones of a guest with a spec stand in. Its processes are in a domain of their own, which signals from another would not reach: it is for the pid
-    /// namespace to keep those inside.
+    /// The kind that clones of a guest with a spec stand in. Its processes are in a domain of their own, which signals
+    /// from another would not reach: it is for the pid namespace to keep those inside.
     pub fn of_clones(spec: &Spec) -> Self {
         let kind = Self::of(spec);
         Self { scopes: kind.scopes - Scopes::SIGNALS, ..kind }
@@ -61,7 +63,8 @@ pub(super) const BROUGHT: [(&CStr, &CStr); 3] = [(c"/dev", c"dev"), (c"/proc", c
 /// Attributes of file systems that hold no programs and no devices.
 const DATA: Attributes = Attributes::NO_SUID.union(Attributes::NO_DEV).union(Attributes::NO_EXEC);
 
-/// Options of a guest's terminals. The machine has so many for all (kernel.pty.max, 4096 as a rule): `max` is what one guest may take of them.
+/// Options of a guest's terminals. The machine has so many for all (kernel.pty.max, 4096 as a rule): `max` is what one
+/// guest may take of them.
 const TERMINALS: &str = "ptmxmode=0666,mode=0620,gid=5,max=256";
 
 /// The plan of a first process up to where it waits. `unified`: whether this host has a unified cgroup hierarchy.
@@ -77,7 +80,8 @@ pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
     });
     plan.step("leaving the host's mounts", Step::Private);
     let fd = plan.want(Want::Stage);
-    // Over the host's root itself: any path to elsewhere may lead through a directory that the guest's ids may not enter.
+    // Over the host's root itself: any path to elsewhere may lead through a directory that the guest's ids may not
+    // enter.
     plan.step("entering the stage", Step::EnterRoot { fd, over: Text::from(c"/") });
     kernel_file_systems(&mut plan, kind, unified);
     hide(&mut plan, kind)?;

@@ -25,7 +25,8 @@ pub struct Facts {
     pub views: Vec<View>,
     /// Whether somebody waits for the command's end.
     pub awaited: bool,
-    /// Whether the guest has been admitted to the network when the plan is sent; else it waits for that before anything of its own runs.
+    /// Whether the guest has been admitted to the network when the plan is sent; else it waits for that before anything
+    /// of its own runs.
     pub admitted: bool,
 }
 
@@ -50,8 +51,8 @@ const MOST_VOLUMES: usize = 48;
 /// Paths that a guest needs for itself.
 const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqueue", "/sys/fs/cgroup"];
 
-/// What is left to do for a guest's first process once its [`sprout`](super::sprout()) stands: it goes on where that plan waits. `program` is what it
-/// runs below its init, or as its init; without one it idles.
+/// What is left to do for a guest's first process once its [`sprout`](super::sprout()) stands: it goes on where that
+/// plan waits. `program` is what it runs below its init, or as its init; without one it idles.
 pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
     let kind = SproutKind::of(spec);
     let mut plan = Plan::rest(kind, facts.unified);
@@ -62,7 +63,8 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
     if spec.init.is_some() {
-        // As systemd has it on a machine, and expects whoever starts it elsewhere to have it: services get their credentials through mounts made for all.
+        // As systemd has it on a machine, and expects whoever starts it elsewhere to have it: services get their
+        // credentials through mounts made for all.
         plan.step("sharing what is mounted", Step::Share);
     }
     host_name(&mut plan, spec, facts)?;
@@ -122,8 +124,9 @@ fn views(plan: &mut Plan, views: &[View]) {
     }
 }
 
-/// Shows a guest with limits the files of version 1 that hold them, where a hybrid host has them: runtimes of languages (Java, Go, .NET, Node) look there for how much memory and how
-/// many processors they may use. An init of the guest's own finds version 2 alone, which is what it can manage.
+/// Shows a guest with limits the files of version 1 that hold them, where a hybrid host has them: runtimes of languages
+/// (Java, Go, .NET, Node) look there for how much memory and how many processors they may use. An init of the guest's
+/// own finds version 2 alone, which is what it can manage.
 fn legacy_groups(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
     let limits = grants::read(spec)?;
     let limited = limits.memory.limit.is_some()

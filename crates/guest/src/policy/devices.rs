@@ -1,5 +1,5 @@
-//! Which devices a guest can use, whatever nodes it finds or makes: an allow-list, as a program for control groups of version 2 and as the lines that
-//! the devices controller of version 1 takes.
+//! Which devices a guest can use, whatever nodes it finds or makes: an allow-list, as a program for control groups of
+//! version 2 and as the lines that the devices controller of version 1 takes.
 
 use std::str::FromStr;
 
@@ -89,7 +89,8 @@ const MINOR: u8 = 4;
 const WANTED: u8 = 5;
 const EXCESS: u8 = 6;
 
-/// The program: 1 where a rule allows what is asked for (`struct bpf_cgroup_dev_ctx`: access and kind, major, minor), else 0.
+/// The program: 1 where a rule allows what is asked for (`struct bpf_cgroup_dev_ctx`: access and kind, major, minor),
+/// else 0.
 pub fn program(rules: &[Rule]) -> Vec<u64> {
     let mut program = vec![
         instruction(LOAD_WORD, KIND, CONTEXT, 0, 0),

@@ -10,8 +10,8 @@ pub fn read(spec: &Spec) -> Result<Limits, Refusal> {
     Limits::read(spec.wishes())
 }
 
-/// The resource limits of the guest's processes, by name: those that the user gave by name, those that the spec's memory and files stand for, and
-/// those of its profile.
+/// The resource limits of the guest's processes, by name: those that the user gave by name, those that the spec's
+/// memory and files stand for, and those of its profile.
 pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
     let wanted = read(spec)?;
     let granted = [

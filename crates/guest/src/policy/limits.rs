@@ -45,8 +45,8 @@ pub(super) fn number(name: &str) -> Option<u32> {
     NAMES.iter().find(|(known, _)| *known == short).map(|(_, number)| *number)
 }
 
-/// A limit of cores that, where it lets none be written, keeps them from a program that the host's core_pattern pipes them to as well: the kernel
-/// starts that one with a limit of 0, and does not with a limit of 1 byte (core(5)).
+/// A limit of cores that, where it lets none be written, keeps them from a program that the host's core_pattern pipes
+/// them to as well: the kernel starts that one with a limit of 0, and does not with a limit of 1 byte (core(5)).
 pub(super) fn without_pipe(core: Rlimit) -> Rlimit {
     let none = |limit: Option<u64>| limit.map(|bytes| bytes.max(1));
     if core.soft == Some(0) {

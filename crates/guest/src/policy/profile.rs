@@ -58,7 +58,7 @@ pub(super) struct Condition {
     pub(super) any_bit: Option<u32>,
 }
 
-/// What a profile says.
+/// What a guest of a profile may do.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -135,8 +135,8 @@ impl Policy {
         })
     }
 
-    /// Directories hidden behind an empty one, with a number each: those that this kernel has, and they do not come and go. A mount that is made and
-    /// closed unused holds a start up for a grace period, so it is not made.
+    /// Directories hidden behind an empty one, with a number each: those that this kernel has, and they do not come and
+    /// go. A mount that is made and closed unused holds a start up for a grace period, so it is not made.
     pub fn masked_directories(&self) -> impl Iterator<Item = (usize, &str)> {
         let look = || {
             let all = (0..).zip(self.masked_directories.iter().cloned());

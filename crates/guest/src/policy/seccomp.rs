@@ -1,8 +1,9 @@
 //! Which system calls a guest is refused, compiled for the kernel.
 //!
-//! When a filter is installed the kernel translates it, and tries it on every number there is, of 64-bit and of 32-bit programs, to learn which are
-//! allowed whatever their arguments: with a list of calls tried one by one that takes longer than all other steps of a guest's start. So names are
-//! searched by halves, and only calls whose arguments count are looked at one by one.
+//! When a filter is installed the kernel translates it, and tries it on every number there is, of 64-bit and of 32-bit
+//! programs, to learn which are allowed whatever their arguments: with a list of calls tried one by one that takes
+//! longer than all other steps of a guest's start. So names are searched by halves, and only calls whose arguments
+//! count are looked at one by one.
 
 use super::profile::{self, Condition, Rule};
 use pando_api::Profile;
@@ -12,7 +13,8 @@ use std::sync::OnceLock;
 /// What a filter refuses.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// Calls that are refused whatever their arguments, by what they answer. A name that an architecture has not is passed over there.
+    /// Calls that are refused whatever their arguments, by what they answer. A name that an architecture has not is
+    /// passed over there.
     pub(super) refused: BTreeMap<u32, Vec<String>>,
     pub(super) rules: Vec<Rule>,
     /// Whether programs of the 32-bit sibling may make calls at all.
@@ -33,8 +35,8 @@ fn place(profile: Profile, own_ids: bool) -> usize {
 
 const PLACES: usize = 6;
 
-/// The program of a profile: `struct sock_filter`s in the machine's own byte order. Without `own_ids` root inside is root outside, and is kept from
-/// user namespaces.
+/// The program of a profile: `struct sock_filter`s in the machine's own byte order. Without `own_ids` root inside is
+/// root outside, and is kept from user namespaces.
 pub fn program(profile: Profile, own_ids: bool) -> &'static [u8] {
     static PROGRAMS: [OnceLock<Vec<u8>>; PLACES] = [const { OnceLock::new() }; PLACES];
     PROGRAMS[place(profile, own_ids)].get_or_init(|| encoded(&profile::of(profile).filter(own_ids)))
@@ -46,7 +48,8 @@ pub fn refused(profile: Profile) -> Vec<String> {
     filter.names().filter(|name| (NATIVE.number)(name).is_some()).map(str::to_owned).collect()
 }
 
-/// Whether a first process that has a profile's filter can still take the steps that bring it its root file system, and make processes out of an image.
+/// Whether a first process that has a profile's filter can still take the steps that bring it its root file system, and
+/// make processes out of an image.
 pub fn lets_plans_pass(profile: Profile, own_ids: bool) -> bool {
     const STEPS: [&str; 9] = [
         "chroot",
@@ -144,7 +147,8 @@ const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 
-/// Numbers from here on are calls of the x32 interface: the same calls by other numbers, past a list that names each once.
+/// Numbers from here on are calls of the x32 interface: the same calls by other numbers, past a list that names each
+/// once.
 const X32: u32 = 0x4000_0000;
 
 /// Architectures as the kernel names them (linux/audit.h).

@@ -159,7 +159,8 @@ fn find(program: &str) -> Option<PathBuf> {
     places.map(|place| place.join(program)).find(|file| file.metadata().is_ok_and(|file| file.mode() & 0o111 != 0))
 }
 
-/// A command for `tool` in a mount namespace of its own: what it mounts in the tree goes when it goes, even if it is killed.
+/// A command for `tool` in a mount namespace of its own: what it mounts in the tree goes when it goes, even if it is
+/// killed.
 fn contained(tool: &str) -> Command {
     let program = find(tool).unwrap_or_else(|| PathBuf::from(tool));
     let mut command = match find("unshare") {

@@ -42,7 +42,8 @@ type Passwords = (&'static str, &'static str, fn(&[u8]) -> Vec<u8>);
 
 const PASSWORDS: &[Passwords] = &[("shadow", "passwd", locked_shadow), ("gshadow", "group", locked_gshadow)];
 
-/// Writes `etc/NAME` with every account of the copy locked, unless the copy has it (it was exposed) or the host does not.
+/// Writes `etc/NAME` with every account of the copy locked, unless the copy has it (it was exposed) or the host does
+/// not.
 fn lock_passwords(
     root: &Path,
     into: &Path,

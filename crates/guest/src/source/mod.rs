@@ -1,9 +1,9 @@
 //! Where a guest's files come from.
 //!
-//! A [`Source`] is a word that the user wrote; [`materialize`] turns it into a tree of files in an empty directory. What is
-//! read is never trusted: an archive or an image may be hostile, and a live tree changes while it is copied. So nothing here
-//! ever resolves a path on the destination by itself; each step goes through a directory file descriptor, and the kernel
-//! (`openat2`) keeps it inside.
+//! A [`Source`] is a word that the user wrote; [`materialize`] turns it into a tree of files in an empty directory.
+//! What is read is never trusted: an archive or an image may be hostile, and a live tree changes while it is copied. So
+//! nothing here ever resolves a path on the destination by itself; each step goes through a directory file descriptor,
+//! and the kernel (`openat2`) keeps it inside.
 //!
 //! ```text
 //!  notation ── Source ─┬─ host ──────── veil (secrets) ─┐
@@ -111,7 +111,7 @@ pub trait Progress: Send + Sync {
     }
 }
 
-/// What came of it.
+/// What became of a source that was made a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Names made, of every kind but directories.
@@ -150,9 +150,9 @@ pub struct Suggested {
     pub entrypoint: Vec<String>,
     /// What runs when the user names no command.
     pub command: Vec<String>,
-    /// `NAME=VALUE` each.
+    /// Variables of the environment, each as `NAME=VALUE`.
     pub environment: Vec<String>,
-    /// Where the command starts.
+    /// The directory where the command starts.
     pub workdir: Option<String>,
     /// `USER`, `UID`, `USER:GROUP` or `UID:GID`.
     pub user: Option<String>,

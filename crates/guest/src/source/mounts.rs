@@ -1,8 +1,8 @@
 //! Which of the mounts below a tree belong to it.
 //!
-//! A copy of `/` should hold `/usr` and `/boot` though they be file systems of their own, but not `/proc`, a network share or
-//! a stick that happens to be plugged in. The mount table decides by path, before the mount point is touched: a look at the
-//! root of a share whose server is down would hang, and one at an automount point would mount it.
+//! A copy of `/` should hold `/usr` and `/boot` though they be file systems of their own, but not `/proc`, a network
+//! share or a stick that happens to be plugged in. The mount table decides by path, before the mount point is touched:
+//! a look at the root of a share whose server is down would hang, and one at an automount point would mount it.
 
 use pando_kernel::CallError;
 use pando_kernel::mount::{self, MountEntry};
@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// File systems on disks of this machine, that hold a system's own files. squashfs and iso9660 are not among them: those
-/// mounted below a root are packages and discs.
+/// File systems on disks of this machine, that hold a system's own files. squashfs and iso9660 are not among them:
+/// those mounted below a root are packages and discs.
 const ON_DISK: [&str; 17] = [
     "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3", "overlay",
     "reiserfs", "ubifs", "vfat", "xfs", "zfs",

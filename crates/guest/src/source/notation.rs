@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The endings by which a path is known as a tarball. The ending only tells that it is one; how it is compressed its first
-/// bytes tell.
+/// The endings by which a path is known as a tarball. The ending only tells that it is one; how it is compressed its
+/// first bytes tell.
 const TARBALL_ENDINGS: [&str; 8] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.zstd", ".tar.xz", ".txz"];
 
 /// More packages than this in one source are a mistake.
@@ -98,7 +98,8 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// The same source with its path made absolute: the daemon that will read it works in another directory than the user.
+    /// The same source with its path made absolute: the daemon that will read it works in another directory than the
+    /// user.
     pub fn absolute(self, working_directory: &Path) -> Self {
         match self {
             Self::Directory(path) => Self::Directory(working_directory.join(path)),
@@ -141,8 +142,8 @@ fn debian(text: &str, rest: &str) -> Result<Source, NotationError> {
     Ok(Source::Debian { suite: suite.to_owned(), packages: packages.into_iter().map(str::to_owned).collect() })
 }
 
-/// Whether `word` can be a suite. It becomes an argument of a program and a part of a URI: a letter first, and nothing that
-/// means something there.
+/// Whether `word` can be a suite. It becomes an argument of a program and a part of a URI: a letter first, and nothing
+/// that means something there.
 pub(crate) fn is_suite(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     word.len() <= 64

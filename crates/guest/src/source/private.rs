@@ -6,8 +6,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where services keep what is theirs alone. Elsewhere the kernel keeps a guest from it just as well; here it is taken out of the way too, since
-/// programs find it easier to live with a file that is not there than with one that root may not read.
+/// Where services keep what is theirs alone. Elsewhere the kernel keeps a guest from it just as well; here it is taken
+/// out of the way too, since programs find it easier to live with a file that is not there than with one that root may
+/// not read.
 const PLACES: [&str; 4] = ["boot", "etc", "usr/local", "var"];
 
 const SEARCH: u32 = 0o001;
@@ -29,8 +30,8 @@ fn is_closed(found: &Metadata) -> bool {
 }
 
 impl Veil {
-    /// What is private and not hidden for another reason nor exposed: directories are emptied, files are not there. As of now: what is private later is
-    /// for the kernel to keep.
+    /// What is private and not hidden for another reason nor exposed: directories are emptied, files are not there. As
+    /// of now: what is private later is for the kernel to keep.
     pub fn private(&self) -> Vec<Hidden> {
         let mut found = Vec::new();
         let Ok(device) = self.root().metadata().map(|root| root.dev()) else { return found };

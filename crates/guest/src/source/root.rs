@@ -1,9 +1,9 @@
 //! A directory as the root of a tree: every path is resolved by the kernel below it, and cannot leave it.
 //!
-//! A path inside an archive is the archive's word. `RESOLVE_IN_ROOT` gives it the meaning that it has inside the guest: a
-//! symbolic link to `/etc` leads to the tree's own `/etc`, `..` stops at the top. So an archive in which `bin` is a link to
-//! `usr/bin` and `bin/sh` an entry unpacks as its maker meant it, and one in which `x` is a link to the host's `/etc` and
-//! `x/passwd` an entry harms only itself.
+//! A path inside an archive is the archive's word. `RESOLVE_IN_ROOT` gives it the meaning that it has inside the guest:
+//! a symbolic link to `/etc` leads to the tree's own `/etc`, `..` stops at the top. So an archive in which `bin` is a
+//! link to `usr/bin` and `bin/sh` an entry unpacks as its maker meant it, and one in which `x` is a link to the host's
+//! `/etc` and `x/passwd` an entry harms only itself.
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat2, readlinkat};
 use rustix::io::Errno;
@@ -66,7 +66,8 @@ impl Root {
         if piece.as_os_str().is_empty() { Ok(at) } else { open_below(at.as_fd(), &piece) }
     }
 
-    /// The directory `path`, made where it is missing, with mode 0755. `made` is told before each directory that may have to be made.
+    /// The directory `path`, made where it is missing, with mode 0755. `made` is told before each directory that may
+    /// have to be made.
     ///
     /// The work grows with the length of the path and no faster: an archive may have a great many deep ones.
     pub(crate) fn make_directory<E: From<Errno>>(
@@ -86,8 +87,8 @@ impl Root {
         }
     }
 
-    /// A directory on the way to `path` that is there, and the names that follow it. Steps that become twice as long find it: the first names of deep paths
-    /// are mostly there.
+    /// A directory on the way to `path` that is there, and the names that follow it. Steps that become twice as long
+    /// find it: the first names of deep paths are mostly there.
     fn deepest(&self, path: &Path) -> Result<(OwnedFd, VecDeque<OsString>), Errno> {
         let all: Vec<OsString> = names(path.as_os_str()).into();
         let mut step = 1;
@@ -217,7 +218,8 @@ fn retried<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno>
     attempt()
 }
 
-/// The object `name` of `directory` itself, be it a symbolic link: a handle to look at it and to change its attributes by.
+/// The object `name` of `directory` itself, be it a symbolic link: a handle to look at it and to change its attributes
+/// by.
 pub(crate) fn object(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }

@@ -1,8 +1,9 @@
 //! What of the host's files no guest sees unless it is told to: the host's secrets, its identity, its state.
 //!
-//! The list is data: `--from host` leaves these out of the copy, `run` masks them over the live root. It errs on the side of
-//! hiding, since a guest's root reads what the host's root reads, and a guest may belong to anyone. `--expose PATH` shows a path
-//! again; of two that apply the longer one wins, so `--expose /root` shows `/root` but not `/root/.ssh`.
+//! The list is data: `--from host` leaves these out of the copy, `run` masks them over the live root. It errs on the
+//! side of hiding, since a guest's root reads what the host's root reads, and a guest may belong to anyone. `--expose
+//! PATH` shows a path again; of two that apply the longer one wins, so `--expose /root` shows `/root` but not
+//! `/root/.ssh`.
 
 /// How a hidden path appears to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +21,13 @@ pub enum Treatment {
 /// A hidden path of the host. The pattern is absolute; in each of its names one `*` stands for any bytes but `/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Which paths.
+    /// The paths that are meant: absolute, with wildcards.
     pub pattern: &'static str,
-    /// What becomes of them.
+    /// What the guest sees in their place.
     pub treatment: Treatment,
 }
 
-/// What `host` leaves out.
+/// The paths that the source `host` leaves out.
 pub fn secrets() -> &'static [Secret] {
     SECRETS
 }

@@ -1,6 +1,7 @@
 //! Password files for a guest made from the host's accounts: every account is there, none has a password.
 //!
-//! Without `/etc/shadow` the guest's `passwd` and `useradd` fail; with the host's, its hashes could be tried at leisure.
+//! Without `/etc/shadow` the guest's `passwd` and `useradd` fail; with the host's, its hashes could be tried at
+//! leisure.
 
 /// A shadow file for the accounts of this passwd file. `!` locks the password; the empty fields switch ageing off.
 pub(crate) fn locked_shadow(passwd: &[u8]) -> Vec<u8> {

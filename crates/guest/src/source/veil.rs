@@ -1,7 +1,7 @@
 //! What a guest sees of the host's files: the secrets less what is exposed, resolved for this host.
 //!
-//! The patterns say `/home`; on this host that may be a symbolic link to `/data/home`, or homes may lie elsewhere altogether.
-//! So each pattern also counts for where it really leads, and each account's home is looked up.
+//! The patterns say `/home`; on this host that may be a symbolic link to `/data/home`, or homes may lie elsewhere
+//! altogether. So each pattern also counts for where it really leads, and each account's home is looked up.
 
 use super::copy::{Chooser, Verdict};
 use super::private::is_private;
@@ -74,14 +74,15 @@ struct Rule {
 /// A path that exists on the host and is hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hidden {
-    /// Absolute.
+    /// The path on the host, absolute.
     pub path: PathBuf,
-    /// How it appears.
+    /// How the path appears in the guest.
     pub treatment: Treatment,
 }
 
 impl Veil {
-    /// The veil over the tree at `root` (`/`, but in tests) for a guest to which `expose` is shown. `leave_out` is never shown.
+    /// The veil over the tree at `root` (`/`, but in tests) for a guest to which `expose` is shown. `leave_out` is
+    /// never shown.
     pub fn over(root: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Self {
         let mut veil = Self { root: root.to_owned(), ..Self::default() };
         for secret in secrets() {
@@ -138,8 +139,8 @@ impl Veil {
         self.exposed.iter().any(|exposed| path.starts_with(exposed) || exposed.starts_with(path))
     }
 
-    /// What exists of all this, for a mask over the live root. Parents come before what is in them. Exposed paths are not in
-    /// it; one below a hidden path has to be mounted on top of its mask.
+    /// What exists of all this, for a mask over the live root. Parents come before what is in them. Exposed paths are
+    /// not in it; one below a hidden path has to be mounted on top of its mask.
     pub fn hidden(&self) -> Vec<Hidden> {
         let mut found = Vec::new();
         for rule in self.rules.values().flatten() {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 const AREA: Area = Area("control groups");
 
-/// A controller: its name, and a file with what may be written there without limiting anything, in version 2 and in version 1.
+/// A controller: its name, and a file with what may be written there without limiting anything, in version 2 and in
+/// version 1.
 type Controller = (&'static str, Limit, &'static str, Limit);
 type Limit = (&'static str, &'static str);
 
@@ -89,8 +90,8 @@ pub(super) fn find() -> Vec<Finding> {
     ]
 }
 
-/// How much of a bounded group's time one processor takes at once. With the usual 5 ms one of two takes all that both are granted in 20 ms when the other
-/// comes a little late, which then waits for the next period.
+/// How much of a bounded group's time one processor takes at once. With the usual 5 ms one of two takes all that both
+/// are granted in 20 ms when the other comes a little late, which then waits for the next period.
 fn slices() -> Verdict {
     const AT: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
     const SMALL: u32 = 1000;

@@ -20,7 +20,8 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Makes it (clone3(2), since Linux 5.3), in new namespaces by `flags` and, if given, in a control group (CLONE_INTO_CGROUP, since 5.7).
+    /// Makes it (clone3(2), since Linux 5.3), in new namespaces by `flags` and, if given, in a control group
+    /// (CLONE_INTO_CGROUP, since 5.7).
     pub(super) fn new(flags: i32, group: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let mut process: i32 = -1;
         // SAFETY: the structure is plain numbers, for which zero means "nothing".
@@ -32,8 +33,8 @@ impl Child {
             arguments.flags |= CLONE_INTO_CGROUP;
             arguments.cgroup = group.as_raw_fd() as u64;
         }
-        // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread of perhaps many, it makes
-        // only system calls, which take no lock, and never returns from this block.
+        // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread
+        // of perhaps many, it makes only system calls, which take no lock, and never returns from this block.
         let pid = unsafe {
             let pid = libc::syscall(libc::SYS_clone3, &raw const arguments, size_of_val(&arguments));
             if pid == 0 {

@@ -13,7 +13,8 @@ const LANDLOCK_ACCESS_NET_BIND_TCP: u64 = 1 << 0;
 /// LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET and LANDLOCK_SCOPE_SIGNAL
 const SCOPES: u64 = 3;
 
-/// `struct landlock_ruleset_attr` (linux/landlock.h). Older kernels take a shorter one, or a longer one that ends in zeros.
+/// `struct landlock_ruleset_attr` (linux/landlock.h). Older kernels take a shorter one, or a longer one that ends in
+/// zeros.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Ruleset {

@@ -1,8 +1,10 @@
 //! What this kernel grants, found out by doing it.
 //!
-//! A version number says little: distributions port features back, configure them out, and sandboxes refuse them. So each probe does in small what
-//! guests need done, and takes it back: namespaces die with a child that does nothing, mounts are not attached, or for a moment below a scratch directory, directories and control groups
-//! are removed, filters and Landlock domains end with a thread. Nothing waits longer than a second, and no setting of the host is touched.
+//! A version number says little: distributions port features back, configure them out, and sandboxes refuse them. So
+//! each probe does in small what guests need done, and takes it back: namespaces die with a child that does nothing,
+//! mounts are not attached, or for a moment below a scratch directory, directories and control groups are removed,
+//! filters and Landlock domains end with a thread. Nothing waits longer than a second, and no setting of the host is
+//! touched.
 //!
 //! ```text
 //!   state directory ─► scratch ─► mounts ─┐
@@ -36,9 +38,9 @@ use std::path::Path;
 pub struct Finding {
     /// What it belongs to, as a heading.
     pub area: &'static str,
-    /// Its name.
+    /// The name of what was tried.
     pub name: &'static str,
-    /// How it went.
+    /// Whether it worked, and why not if it did not.
     pub verdict: Verdict,
     /// What Pando cannot do, or does worse, without it.
     pub without: &'static str,
@@ -108,7 +110,8 @@ impl Area {
     }
 }
 
-/// Whether Landlock keeps abstract unix sockets and signals inside a domain here (version 6 of its interface, Linux 6.12).
+/// Whether Landlock keeps abstract unix sockets and signals inside a domain here (version 6 of its interface, Linux
+/// 6.12).
 pub fn has_landlock_scopes() -> bool {
     const SCOPES: i64 = 6;
     landlock::version().is_ok_and(|version| version >= SCOPES)

@@ -275,7 +275,8 @@ fn erofs(state: &Path) -> Verdict {
     }
 }
 
-/// The stack that guests' roots are, with the store's better back end: an image over a data-only layer, below an overlay with their options.
+/// The stack that guests' roots are, with the store's better back end: an image over a data-only layer, below an
+/// overlay with their options.
 fn images(at: &Scratch) -> io::Result<()> {
     let image = at.file("image", &erofs_image::bytes())?;
     let image = crate::erofs::mount(&image).map_err(|error| error.source)?;

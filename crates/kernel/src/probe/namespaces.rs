@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 
 const AREA: Area = Area("namespaces");
 
-/// The first host id of the range that guests' ids are mapped to (the one that systemd sets aside for container managers).
+/// The first host id of the range that guests' ids are mapped to (the one that systemd sets aside for container
+/// managers).
 pub(super) const FIRST_ID: u32 = 0x0008_0000;
 
 pub(super) fn find() -> Vec<Finding> {
@@ -31,7 +32,8 @@ pub(super) fn find() -> Vec<Finding> {
     ]
 }
 
-/// Whether a user namespace takes guests' ids. The kernel has maps since it has user namespaces, so any error is a refusal.
+/// Whether a user namespace takes guests' ids. The kernel has maps since it has user namespaces, so any error is a
+/// refusal.
 fn map() -> Verdict {
     mapped().map_or_else(|error| Verdict::refused(&error), |_| Verdict::Granted)
 }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one at `state` or, if that does not exist, in the nearest directory above that does: it is on the same file system then.
+    /// Makes one at `state` or, if that does not exist, in the nearest directory above that does: it is on the same
+    /// file system then.
     ///
     /// # Errors
     ///
@@ -27,7 +28,7 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The path of the scratch directory.
     pub fn path(&self) -> &Path {
         &self.0
     }

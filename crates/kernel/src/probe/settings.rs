@@ -1,4 +1,5 @@
-//! What the host's own settings mean for guests. They are read, never set: they are the administrator's, and others on the host depend on them.
+//! What the host's own settings mean for guests. They are read, never set: they are the administrator's, and others on
+//! the host depend on them.
 
 use super::{Area, Finding, Verdict};
 use crate::mount::{MountEntry, mounts};

@@ -3,7 +3,7 @@
 use crate::CallError;
 use std::io;
 
-/// How a trial went.
+/// How the trial of a kernel's feature ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It works.

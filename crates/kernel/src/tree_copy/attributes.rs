@@ -41,8 +41,9 @@ impl Attributes {
         self.extended == other.extended
     }
 
-    /// Gives them to another object of the same kind. The order is forced: a new owner takes file capabilities away, and whatever is set changes times.
-    /// What belongs to the host's policy (SELinux labels and their like) is left out where the kernel refuses it.
+    /// Gives them to another object of the same kind. The order is forced: a new owner takes file capabilities away,
+    /// and whatever is set changes times. What belongs to the host's policy (SELinux labels and their like) is left out
+    /// where the kernel refuses it.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! The content of one file: shared where the file system can, else read and written, holes kept.
 //!
-//! It is read and written in large pieces and not copied inside the kernel: the page cache keeps a file in pieces as large as it was written in.
+//! It is read and written in large pieces and not copied inside the kernel: the page cache keeps a file in pieces as
+//! large as it was written in.
 
 use super::TreeCopyError;
 use super::attributes::by_descriptor;

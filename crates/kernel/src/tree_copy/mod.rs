@@ -1,8 +1,9 @@
 //! Copying a tree of files as it lies, from a place where others rename, replace and write meanwhile.
 //!
-//! A guest's own files are copied while it runs. Whoever copies them by paths is led by its root: a directory that was looked at is a link to one of the host's a
-//! moment later, and root reads, or writes, there. So both sides are walked name by name through descriptors of directories ([`Chain`]), an object is opened once
-//! and then only asked by its descriptor, no link is followed, and no mount is entered.
+//! A guest's own files are copied while it runs. Whoever copies them by paths is led by its root: a directory that was
+//! looked at is a link to one of the host's a moment later, and root reads, or writes, there. So both sides are walked
+//! name by name through descriptors of directories ([`Chain`]), an object is opened once and then only asked by its
+//! descriptor, no link is followed, and no mount is entered.
 //!
 //! ```text
 //!   Copying::new(from, to, …)  ─▶ all()       everything in `from`, and what `from` itself has
@@ -11,8 +12,9 @@
 //!   Attributes::of(object)     ─▶ give(object)
 //! ```
 //!
-//! As it lies: owner, mode, times, every extended attribute, hard links, holes, whiteouts, sockets. What is shared with the source where the file system can is
-//! said by who copies: to share a file that was written to a moment ago waits for the disk.
+//! As it lies: owner, mode, times, every extended attribute, hard links, holes, whiteouts, sockets. What is shared with
+//! the source where the file system can is said by who copies: to share a file that was written to a moment ago waits
+//! for the disk.
 
 mod attributes;
 mod content;
@@ -38,7 +40,8 @@ use std::path::{Path, PathBuf};
 /// `openat2` gives EAGAIN where a rename anywhere on the machine raced with it; the next try nearly always succeeds.
 const MOST_TRIES: u32 = 64;
 
-/// Bytes of names that are kept at a time: who makes a tree may make as many as the disk has room for, and whoever copies it pays for them.
+/// Bytes of names that are kept at a time: who makes a tree may make as many as the disk has room for, and whoever
+/// copies it pays for them.
 pub const MOST_KEPT: usize = 256 << 20;
 
 /// What keeping a name of some length takes, about.
@@ -64,7 +67,8 @@ pub fn directory_below(top: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errn
     opened(top, path, DIRECTORY)
 }
 
-/// The object itself that has a name in a directory, to be asked about and copied: no link is followed, nothing is done by opening it.
+/// The object itself that has a name in a directory, to be asked about and copied: no link is followed, nothing is done
+/// by opening it.
 ///
 /// # Errors
 ///
@@ -142,8 +146,9 @@ struct Sides {
 }
 
 impl<'a> Copying<'a> {
-    /// Both directories are at the top: paths are relative to them. `share_from` bytes is the least that a file has whose blocks are shared (FICLONE) where the file
-    /// system can. `copied` is told of each object that was copied, as it was before its content was read.
+    /// Both directories are at the top: paths are relative to them. `share_from` bytes is the least that a file has
+    /// whose blocks are shared (FICLONE) where the file system can. `copied` is told of each object that was copied, as
+    /// it was before its content was read.
     pub fn new(
         from: BorrowedFd<'a>,
         to: BorrowedFd<'a>,
@@ -153,7 +158,8 @@ impl<'a> Copying<'a> {
         Self { from, to, share_from, copied, links: HashMap::new(), kept: 0 }
     }
 
-    /// Copies everything into the empty directory at the top, which gets the attributes of the other. What goes away meanwhile is not copied.
+    /// Copies everything into the empty directory at the top, which gets the attributes of the other. What goes away
+    /// meanwhile is not copied.
     ///
     /// # Errors
     ///
@@ -167,7 +173,8 @@ impl<'a> Copying<'a> {
         self.walk(Sides { from: Chain::new(from), to: Chain::new(to) }, level)
     }
 
-    /// Copies some names of a directory, with everything in them, into the directory of the same path. None of them may be there yet.
+    /// Copies some names of a directory, with everything in them, into the directory of the same path. None of them may
+    /// be there yet.
     ///
     /// # Errors
     ///

@@ -1,14 +1,16 @@
 //! Removing a tree of files: the one way for all of Pando.
 //!
-//! What is removed may be anybody's making: it is as deep as somebody liked, has links in it, and something may be mounted in it. So the walk goes from directory
-//! to directory by descriptor, follows no link, and enters no mount, not even one of the same file system, which no device number would tell.
-//! `std::fs::remove_dir_all` goes into such a mount and deletes what it shows; it is forbidden here (`clippy.toml`).
+//! What is removed may be anybody's making: it is as deep as somebody liked, has links in it, and something may be
+//! mounted in it. So the walk goes from directory to directory by descriptor, follows no link, and enters no mount, not
+//! even one of the same file system, which no device number would tell. `std::fs::remove_dir_all` goes into such a
+//! mount and deletes what it shows; it is forbidden here (`clippy.toml`).
 //!
 //! ```text
 //!   remove_tree(path)      parent opened ─▶ remove_child(parent, name)
 //!   remove_child           unlink ─▶ is a directory ─▶ open it, BENEATH, NO_SYMLINKS, NO_XDEV ─▶ walk ─▶ rmdir
 //!   empty_directory(path)  opened, not as a link ─▶ walk
-//!   walk                   a pass over each directory: files are unlinked, directories noted ─▶ each of these entered, emptied, removed
+//!   walk                   a pass over each directory: files are unlinked, directories noted
+//!                          ─▶ each of these entered, emptied, removed
 //! ```
 //!
 //! Where something is mounted the removal ends with [`RemovalError::Mounted`]. What was removed before that is gone.
@@ -40,11 +42,13 @@ pub enum Protected {
     Go,
 }
 
-/// Removes what is at a path, with everything in it if it is a directory. The path's last name is not followed; links before that are.
+/// Removes what is at a path, with everything in it if it is a directory. The path's last name is not followed; links
+/// before that are.
 ///
 /// # Errors
 ///
-/// [`RemovalError::Mounted`] where something is mounted there or in it; [`RemovalError::Call`] for what else the kernel refuses. ENOENT where there is nothing.
+/// [`RemovalError::Mounted`] where something is mounted there or in it; [`RemovalError::Call`] for what else the kernel
+/// refuses. ENOENT where there is nothing.
 ///
 /// ```no_run
 /// let directory = tempfile::tempdir()?;
@@ -76,7 +80,8 @@ pub fn remove_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<(), Remov
     remove(directory, name, Protected::Stay)
 }
 
-/// Removes everything in the directory at a path, not itself. The path's last name is not followed; something may be mounted there, which is then what was meant.
+/// Removes everything in the directory at a path, not itself. The path's last name is not followed; something may be
+/// mounted there, which is then what was meant.
 ///
 /// # Errors
 ///

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const PROTECTING: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);
 
-/// Unlinks a file that is protected, or that lies in a directory that is. A file that has another name is protected again: that one may be in use.
+/// Unlinks a file that is protected, or that lies in a directory that is. A file that has another name is protected
+/// again: that one may be in use.
 pub(super) fn unlink(directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     lift(directory)?;
     match unlinkat(directory, name, AtFlags::empty()) {
@@ -28,7 +29,8 @@ pub(super) fn unlink(directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno
 /// Lifts what protects an open file or directory; the flags that it had before, if any of them did.
 pub(super) fn lift(object: BorrowedFd<'_>) -> Result<Option<IFlags>, Errno> {
     let before = match rustix::fs::ioctl_getflags(object) {
-        // Its file system knows no flags. Or it was opened as a mere place, by who names the top of a tree: what that lies in is not ours to change.
+        // Its file system knows no flags. Or it was opened as a mere place, by who names the top of a tree: what that
+        // lies in is not ours to change.
         Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::BADF) => return Ok(None),
         flags => flags?,
     };

@@ -35,7 +35,8 @@ impl RemovalError {
     pub(super) fn about(directory: BorrowedFd<'_>, name: &OsStr, errno: Errno) -> Self {
         let place = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap_or_default();
         let at = if name == "." { place } else { place.join(name) };
-        // BUSY: a file that something is mounted on, or a directory that something was mounted on a moment ago. It has other causes too.
+        // BUSY: a file that something is mounted on, or a directory that something was mounted on a moment ago. It has
+        // other causes too.
         let is_mounted = errno == Errno::XDEV || errno == Errno::BUSY && is_another_mount(directory, name);
         if !is_mounted {
             return Self::Call { at, source: errno.into() };
@@ -56,12 +57,13 @@ impl From<RemovalError> for io::Error {
     }
 }
 
-/// Refuses a tree that something is mounted in, or on, as far as this process sees it. What is mounted after that is not found. The directories `but` may be
-/// mount points.
+/// Refuses a tree that something is mounted in, or on, as far as this process sees it. What is mounted after that is
+/// not found. The directories `but` may be mount points.
 ///
 /// # Errors
 ///
-/// [`RemovalError::Mounted`], and [`RemovalError::Call`] where the mounts cannot be read. A path at which nothing is has no mounts.
+/// [`RemovalError::Mounted`], and [`RemovalError::Call`] where the mounts cannot be read. A path at which nothing is
+/// has no mounts.
 pub fn nothing_is_mounted_in(path: &Path, but: &[&Path]) -> Result<(), RemovalError> {
     let call = |source| RemovalError::Call { at: path.to_owned(), source };
     let within = match path.canonicalize() {

@@ -3,8 +3,8 @@
 use super::{RemovalError, remove_tree};
 use std::path::{Path, PathBuf};
 
-/// A directory that is removed, with everything in it, when this is dropped. Unlike others of this kind it is removed as everything here is:
-/// what is mounted in it stays.
+/// A directory that is removed, with everything in it, when this is dropped. Unlike others of this kind it is removed
+/// as everything here is: what is mounted in it stays.
 #[derive(Debug)]
 pub struct TemporaryDirectory(Option<PathBuf>);
 
@@ -14,7 +14,7 @@ impl TemporaryDirectory {
         Self(Some(path))
     }
 
-    /// Where it is.
+    /// The path of the directory; empty once it was kept.
     pub fn path(&self) -> &Path {
         self.0.as_deref().unwrap_or(Path::new(""))
     }

@@ -9,12 +9,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// How often a directory is emptied again in which names are found when it should be empty: somebody puts them there, or the file system leaves some out
-/// while others are removed.
+/// How often a directory is emptied again in which names are found when it should be empty: somebody puts them there,
+/// or the file system leaves some out while others are removed.
 pub(super) const AGAIN: u32 = 16;
 
-/// How many directories of one directory are noted at most before they are removed, and the rest is read. It bounds the memory for a directory of
-/// millions, and is so many that reading the beginning again costs nothing beside removing them.
+/// How many directories of one directory are noted at most before they are removed, and the rest is read. It bounds the
+/// memory for a directory of millions, and is so many that reading the beginning again costs nothing beside removing
+/// them.
 const NOTED: usize = 8192;
 
 /// Room for what getdents64(2) gives at a time, in bytes.
@@ -144,8 +145,8 @@ impl Walk {
     }
 }
 
-/// Opens a directory to remove what is in it. EXDEV: something is mounted there, and what is in that is not ours to remove; a
-/// package tool that was killed may leave the host's /dev mounted in a half-made tree.
+/// Opens a directory to remove what is in it. EXDEV: something is mounted there, and what is in that is not ours to
+/// remove; a package tool that was killed may leave the host's /dev mounted in a half-made tree.
 pub(super) fn open(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let open = |flags| openat2(parent, name, flags, Mode::empty(), CONFINED);
     match open(DIRECTORY) {

@@ -1,9 +1,10 @@
 //! A file system of its own, in a file.
 //!
-//! All its room is set aside when it is made: in a sparse file the guest would be promised what its neighbours may take, and where the disk below is full
-//! then, the journal of the file system inside ends, with all that was written and not yet there. The file is read and written past the page cache of the file system that it lies on, so nothing is held twice, and
-//! whoever fills it gets ENOSPC and harms nobody. It is attached to one device at most, for as long as somebody has it mounted: two file systems over
-//! one image would ruin it.
+//! All its room is set aside when it is made: in a sparse file the guest would be promised what its neighbours may
+//! take, and where the disk below is full then, the journal of the file system inside ends, with all that was written
+//! and not yet there. The file is read and written past the page cache of the file system that it lies on, so nothing
+//! is held twice, and whoever fills it gets ENOSPC and harms nobody. It is attached to one device at most, for as long
+//! as somebody has it mounted: two file systems over one image would ruin it.
 
 use pando_kernel::ext4;
 use pando_kernel::loop_device::LoopDevice;
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 /// What makes the file system.
 const MAKER: &str = "mkfs.ext4";
 
-/// How long an image may still be in use by a mount that is going away: what its guest wrote last goes to the disk first, which others write to as well.
+/// How long an image may still be in use by a mount that is going away: what its guest wrote last goes to the disk
+/// first, which others write to as well.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
 
 /// An image in a file.
@@ -32,7 +34,7 @@ impl Image {
         Self(path)
     }
 
-    /// Whether it was made.
+    /// Whether the image file was made already.
     pub fn exists(&self) -> bool {
         self.0.is_file()
     }
@@ -49,7 +51,7 @@ impl Image {
         set_aside(&file, size).context(what)
     }
 
-    /// Where it is.
+    /// The path of the image file.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -72,7 +74,8 @@ impl Image {
         let file = File::options().write(true).create_new(true).open(&self.0)?;
         file.set_len(size)?;
         let mut maker = Command::new(MAKER);
-        // Nothing is kept back for root: root inside is one of those who are limited. What is not written at once is written when it is used.
+        // Nothing is kept back for root: root inside is one of those who are limited. What is not written at once is
+        // written when it is used.
         maker.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"]);
         if let Some(inodes) = inodes {
             maker.arg("-N").arg(inodes.to_string());

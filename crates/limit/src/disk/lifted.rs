@@ -5,8 +5,8 @@ use pando_kernel::btrfs;
 use pando_kernel::project_quota::{self, Quota};
 use std::path::{Path, PathBuf};
 
-/// Room enough for an overlay's directories. Nothing smaller can be put by on btrfs, where what is removed counts until it is committed, nor on xfs,
-/// which takes removed files off the count when it gets to it.
+/// Room enough for an overlay's directories. Nothing smaller can be put by on btrfs, where what is removed counts until
+/// it is committed, nor on xfs, which takes removed files off the count when it gets to it.
 const SLACK: u64 = 4 << 20;
 
 /// So many more files.
@@ -26,7 +26,8 @@ enum Bound {
 }
 
 impl Lifted {
-    /// Lifts the bound of so many bytes; nothing is done where `files` is neither a subvolume of its own nor in a project of ours.
+    /// Lifts the bound of so many bytes; nothing is done where `files` is neither a subvolume of its own nor in a
+    /// project of ours.
     pub fn over(files: &Path, bytes: u64) -> Option<Self> {
         let bound = if btrfs::is_subvolume(files) {
             btrfs::limit(files, bytes + SLACK).ok()?;

@@ -6,8 +6,8 @@
 //!   image           a file system of its own in a file that has all its room: everywhere
 //! ```
 //!
-//! Which of them is found out by doing it, in this order. A quota is kept by the file system; what it was is asked of that again, so nothing has to be
-//! written down.
+//! Which of them is found out by doing it, in this order. A quota is kept by the file system; what it was is asked of
+//! that again, so nothing has to be written down.
 
 mod image;
 mod lifted;
@@ -21,7 +21,7 @@ use pando_kernel::{CallError, Context, btrfs};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How room is bounded.
+/// The way in which room on the disk is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// A quota of a project, which the files belong to.
@@ -50,13 +50,13 @@ impl Room {
         &self.image
     }
 
-    /// The directory of files.
+    /// The directory that the guest's files are in.
     pub fn files(&self) -> &Path {
         &self.files
     }
 
-    /// Makes room of so many bytes and files: the directory of files, empty, or the image. `quotas`: whether who uses it can be held by a quota: in a user
-    /// namespace of his own nobody can take his files out of their project.
+    /// Makes room of so many bytes and files: the directory of files, empty, or the image. `quotas`: whether who uses
+    /// it can be held by a quota: in a user namespace of his own nobody can take his files out of their project.
     pub fn make(&self, size: u64, inodes: Option<u64>, quotas: bool) -> Result<Means, CallError> {
         if quotas {
             if let Some(project) = self.by_project(size, inodes)? {
@@ -129,7 +129,8 @@ impl Room {
         }
     }
 
-    /// Takes back what the file system has noted besides the files, which will be removed. What is left is a number that is not used again.
+    /// Takes back what the file system has noted besides the files, which will be removed. What is left is a number
+    /// that is not used again.
     pub fn give_up(&self) {
         if let Some(Means::Project(number)) = self.means() {
             project::end(&self.files, number);

@@ -36,7 +36,8 @@ pub(super) fn begin(directory: &Path, bytes: u64, inodes: u64) -> Result<u32, Ca
     joined.map(|()| project)
 }
 
-/// A project that has neither files nor limits. It goes by the directory's inode, so that one who looks at the same moment finds another.
+/// A project that has neither files nor limits. It goes by the directory's inode, so that one who looks at the same
+/// moment finds another.
 fn free(directory: &File) -> io::Result<u32> {
     let inode = (directory.metadata()?.ino() % u64::from(MOST)) as u32;
     for number in 0..TRIES {

@@ -1,13 +1,14 @@
 //! How many processes of a group wanted to run lately: /proc/loadavg, which the kernel has for the whole machine alone.
 //!
-//! As the kernel does it: every five seconds those that run or wait for a disk are counted, and three averages forget with 1, 5 and 15 minutes.
+//! As the kernel does it: every five seconds those that run or wait for a disk are counted, and three averages forget
+//! with 1, 5 and 15 minutes.
 
 use crate::groups::{Controller, Groups};
 use crate::usage::text;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often to count.
+/// How often the tasks that run are counted.
 pub const EVERY: Duration = Duration::from_secs(5);
 
 /// Seconds in which an average forgets all but a part in e.
@@ -17,7 +18,7 @@ const MEMORIES: [f64; 3] = [60.0, 300.0, 900.0];
 const MOST_TASKS: usize = 1024;
 const MOST_GROUPS: usize = 64;
 
-/// The averages.
+/// The load averages of a set of processes, of one, five and fifteen minutes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     averages: [f64; 3],
@@ -26,7 +27,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Takes in what a group has used of processors in all, in nanoseconds; called once [`EVERY`] five seconds. Who has used nothing is not looked at.
+    /// Takes in what a group has used of processors in all, in nanoseconds; called once [`EVERY`] five seconds. Who has
+    /// used nothing is not looked at.
     pub fn sample(&mut self, used: u64, groups: &Groups) {
         /// What a process that only sleeps and wakes uses in that time, in nanoseconds.
         const IDLE: u64 = 5_000_000;

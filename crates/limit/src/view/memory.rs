@@ -17,7 +17,8 @@ impl Held {
         Self { usage: Usage::read(groups), stat: text(groups.file(Controller::Memory, "memory.stat")) }
     }
 
-    /// A field of memory.stat: the sum over groups below is called `total_` in version 1, and is what there is in version 2.
+    /// A field of memory.stat: the sum over groups below is called `total_` in version 1, and is what there is in
+    /// version 2.
     fn of(&self, old: &str, new: &str) -> u64 {
         field(&self.stat, &format!("total_{old}")).or_else(|| field(&self.stat, new)).unwrap_or(0)
     }

@@ -5,7 +5,8 @@
 //!   groups, limits, the host's own text ──Scene──▶ the file's text
 //! ```
 //!
-//! Each text has the form of the kernel's, since programs of every age read it. Where a limit was taken back since, the host's own text stands.
+//! Each text has the form of the kernel's, since programs of every age read it. Where a limit was taken back since, the
+//! host's own text stands.
 
 mod load;
 mod memory;
@@ -39,7 +40,7 @@ pub enum View {
 }
 
 impl View {
-    /// All of them.
+    /// All files that a guest may see other texts in.
     pub const ALL: [Self; 7] =
         [Self::MemInfo, Self::Swaps, Self::CpuInfo, Self::Stat, Self::LoadAvg, Self::Uptime, Self::Online];
 
@@ -81,7 +82,7 @@ pub fn wanted(limits: &Limits, online: &[u32]) -> Vec<View> {
 pub struct Scene {
     /// The groups whose processes are shown it.
     pub groups: Groups,
-    /// What they are granted.
+    /// The limits that these processes are granted.
     pub limits: Limits,
     /// The processors of the machine.
     pub online: Vec<u32>,

@@ -1,4 +1,5 @@
-//! Processors and their time as a group has them: /proc/cpuinfo, /proc/stat, /proc/uptime and the list of processors that are online.
+//! Processors and their time as a group has them: /proc/cpuinfo, /proc/stat, /proc/uptime and the list of processors
+//! that are online.
 
 use crate::groups::{Controller, Groups};
 use crate::limits::Cpu;
@@ -10,7 +11,8 @@ use std::time::Duration;
 /// Ticks a second in /proc/stat: USER_HZ is 100 everywhere.
 const TICKS: u64 = 100;
 
-/// The processors that a group is shown: those it may use, and no more of them than it could keep busy within its bound.
+/// The processors that a group is shown: those it may use, and no more of them than it could keep busy within its
+/// bound.
 pub(super) fn shown(cpu: &Cpu, online: &[u32]) -> Vec<u32> {
     let listed = cpu.cpus.as_deref().unwrap_or(online);
     let count = u32::try_from(online.len()).unwrap_or(u32::MAX);

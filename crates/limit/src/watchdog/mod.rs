@@ -1,10 +1,11 @@
 //! The watchdog: what to do when memory was promised twice and both want it.
 //!
-//! Two policies. `pl_mom`, as PlanetLab had it: when swap is almost full, whoever uses the most physical memory is restarted. And the default, which
-//! goes by steps, each only when the one before was of no avail:
+//! Two policies. `pl_mom`, as PlanetLab had it: when swap is almost full, whoever uses the most physical memory is
+//! restarted. And the default, which goes by steps, each only when the one before was of no avail:
 //!
 //! ```text
-//!   want of memory ──▶ reclaim from whoever is furthest above his reservation ──▶ freeze him, reclaim all he has ──▶ restart or stop him
+//!   want of memory ──▶ reclaim from the guest that is furthest above its reservation
+//!                  ──▶ freeze it, reclaim all it has ──▶ restart or stop it
 //!   relief         ──▶ thaw
 //! ```
 //!
@@ -29,7 +30,7 @@ enum Stage<K> {
     Frozen(K),
 }
 
-/// The watchdog's memory.
+/// The watchdog, with what it remembers from one look to the next.
 #[derive(Clone, Debug)]
 pub struct Watchdog<K> {
     rules: Rules,
@@ -47,7 +48,7 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         Self { rules, stage: Stage::Calm, calm: Duration::ZERO }
     }
 
-    /// Its rules.
+    /// The rules that the watchdog acts by.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -77,7 +78,8 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         })
     }
 
-    /// Whether memory is wanted, whoever holds it. If not, nobody has to be looked at: [`Watchdog::decide`] then asks of no tenant.
+    /// Whether memory is wanted, whoever holds it. If not, nobody has to be looked at: [`Watchdog::decide`] then asks
+    /// of no tenant.
     pub fn is_wanting(&self, scene: &Scene<K>) -> bool {
         self.rules.reason(scene).is_some()
     }

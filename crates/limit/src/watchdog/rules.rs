@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// How to act.
+/// The way in which the watchdog acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -15,7 +15,7 @@ pub enum Policy {
     Off,
 }
 
-/// The last step.
+/// The watchdog's last step against a guest that goes on taking memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LastResort {
@@ -30,14 +30,14 @@ pub enum LastResort {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rules {
-    /// How.
+    /// The way in which it acts.
     pub policy: Policy,
     /// Percent of ten seconds in which nobody got on for want of memory (`full avg10` of /proc/pressure/memory).
     pub pressure: f64,
     /// Percent of memory that has to be had without swapping. Only where the kernel does not tell of pressure.
     pub free: f64,
-    /// Percent of memory that is to be had without swapping from which on pressure is no want of the machine's: whoever thrashes within his own limit
-    /// makes as much of it.
+    /// Percent of memory that is to be had without swapping from which on pressure is no want of the machine's: whoever
+    /// thrashes within his own limit makes as much of it.
     pub plenty: f64,
     /// Percent of swap that may be in use; beside `free`, and alone for `pl_mom`.
     pub swap: f64,
@@ -45,7 +45,7 @@ pub struct Rules {
     pub every: u64,
     /// Seconds without want before somebody is thawed.
     pub relief: u64,
-    /// The last step.
+    /// The last step, if others did not help.
     pub last: LastResort,
     /// Only to tell what would be done.
     pub dry_run: bool,
@@ -59,7 +59,7 @@ impl Default for Rules {
 }
 
 impl Policy {
-    /// As pando.toml names it.
+    /// The policy's name, as pando.toml has it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Graduated => "graduated",

@@ -16,7 +16,7 @@ pub enum Step<K> {
 }
 
 impl<K> Step<K> {
-    /// In a word.
+    /// The step's name, as `pando watchdog` prints it.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Reclaim(..) => "reclaim",
@@ -27,7 +27,7 @@ impl<K> Step<K> {
         }
     }
 
-    /// To whom.
+    /// The tenant that the step is taken against.
     pub fn whom(&self) -> &K {
         let (Self::Reclaim(key, _) | Self::Freeze(key) | Self::Thaw(key) | Self::Restart(key) | Self::Stop(key)) = self;
         key

@@ -6,7 +6,7 @@ use crate::machine::Free;
 /// Somebody who could be acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant<K> {
-    /// Who.
+    /// The key by which the caller knows the tenant.
     pub key: K,
     /// Bytes of memory that he holds.
     pub memory: u64,
@@ -23,7 +23,7 @@ pub struct Scene<K> {
     pub free: Free,
     /// Percent of ten seconds in which nobody got on; `None` where the kernel does not tell.
     pub pressure: Option<f64>,
-    /// Who holds memory.
+    /// Those that hold memory and could be acted on.
     pub tenants: Vec<Tenant<K>>,
 }
 

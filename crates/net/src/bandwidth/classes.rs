@@ -12,8 +12,8 @@ pub struct Class {
     pub rate: Rate,
     /// What it sends at most.
     pub ceil: Rate,
-    /// How many bytes it may send in its turn when classes share what is left. It is this and not the rate that makes shares: a turn has to hold
-    /// the largest packet, or shares are off by most of their size.
+    /// How many bytes it may send in its turn when classes share what is left. It is this and not the rate that makes
+    /// shares: a turn has to hold the largest packet, or shares are off by most of their size.
     pub quantum: u32,
 }
 
@@ -34,7 +34,7 @@ const LARGEST: u32 = 65_536;
 pub struct Overbooked {
     /// What was promised, this one included.
     pub asked: Rate,
-    /// What there is.
+    /// The rate of the device itself.
     pub link: Rate,
 }
 

@@ -9,13 +9,13 @@ pub struct Grant {
     pub reserve: Option<Rate>,
     /// The weight in what is left over.
     pub share: Option<u32>,
-    /// The most that leaves.
+    /// The most that leaves by the device.
     pub limit: Option<Rate>,
     /// The most that comes in.
     pub limit_in: Option<Rate>,
 }
 
-/// Words that grant nothing.
+/// Why words do not say what is granted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GrantError {
     /// Not a rate.

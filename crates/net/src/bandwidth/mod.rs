@@ -1,5 +1,5 @@
-//! Bandwidth: what of a device's rate a group of processes is guaranteed, how the rest is shared, and what it may not exceed
-//! (section 2.2.5 of the EuroSys paper on Linux-VServer).
+//! Bandwidth: what of a device's rate a group of processes is guaranteed, how the rest is shared, and what it may not
+//! exceed (section 2.2.5 of the EuroSys paper on Linux-VServer).
 //!
 //! ```text
 //!   words ──▶ Grant ──▶ plan of classes ──▶ tc: hierarchical token buckets on each device (htb)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Bits a second.
+/// A rate, in bits a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 

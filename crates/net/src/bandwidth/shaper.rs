@@ -1,7 +1,8 @@
 //! Classes on devices, by tc(8).
 //!
-//! The program and not its protocol: it turns rates into the kernel's tables of ticks, and a list of its commands is one transaction that an
-//! administrator can read. A device that somebody has given a queueing discipline of his own is left alone, by name.
+//! The program and not its protocol: it turns rates into the kernel's tables of ticks, and a list of its commands is
+//! one transaction that an administrator can read. A device that somebody has given a queueing discipline of his own is
+//! left alone, by name.
 
 use super::classes::{Class, OTHERS};
 use super::rate::Rate;
@@ -70,8 +71,8 @@ pub fn settle(device: &str, link: Rate, classes: &[Class], is_others: impl Fn(u1
     batch(&script).context(what)
 }
 
-/// How much a class that could not send when it might have may make up for: a processor that is late by more than this loses bandwidth for good, and
-/// tc's own default is less than a millisecond's worth.
+/// How much a class that could not send when it might have may make up for: a processor that is late by more than this
+/// loses bandwidth for good, and tc's own default is less than a millisecond's worth.
 fn bursts(rate: Rate, ceil: Rate) -> String {
     const LATE: u64 = 50;
     const LEAST: u64 = 8000;

@@ -22,9 +22,9 @@ const WORDS: usize = 6;
 /// What passed by a group's own devices, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// What it sent.
+    /// Bytes that the group has sent.
     pub sent: u64,
-    /// What came to it.
+    /// Bytes that came to the group.
     pub received: u64,
     /// What would have come to it, but for its limit.
     pub dropped: u64,

@@ -1,7 +1,8 @@
 //! The sysctls that let a host pass packets on between its devices.
 //!
-//! IPv4 forwarding is one switch. That of IPv6 turns a host into a router, which then ignores the router advertisements that it has its own default
-//! route from; so it is left as it is, and where the kernel has a switch without that effect (`force_forwarding`, Linux 6.17) that is used.
+//! IPv4 forwarding is one switch. That of IPv6 turns a host into a router, which then ignores the router advertisements
+//! that it has its own default route from; so it is left as it is, and where the kernel has a switch without that
+//! effect (`force_forwarding`, Linux 6.17) that is used.
 
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};

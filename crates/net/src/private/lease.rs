@@ -4,16 +4,17 @@ use crate::private::Connection;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A guest's part of a private network. It is written down before anything is made of it, so that whoever comes after a crash can take it back.
+/// A guest's part of a private network. It is written down before anything is made of it, so that whoever comes after a
+/// crash can take it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The guest's number, unique on this machine.
     pub number: u32,
     /// Its names, as others resolve them.
     pub names: Vec<String>,
-    /// How it is connected.
+    /// The kind of device pair that connects the guest: veth(4) or netkit.
     pub connection: Connection,
-    /// Its address.
+    /// The guest's IPv4 address on the private network.
     pub four: Ipv4Addr,
     /// Its other address, where the host has IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,11 +36,11 @@ pub struct Published {
     /// The host's address; every one without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
-    /// The host's port.
+    /// The port of the host, 1 to 65535.
     pub host: u16,
-    /// The guest's port.
+    /// The port of the guest, 1 to 65535.
     pub guest: u16,
-    /// Datagrams instead of connections.
+    /// Whether datagrams (UDP) are forwarded instead of connections (TCP).
     #[serde(default)]
     pub udp: bool,
 }

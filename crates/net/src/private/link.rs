@@ -41,7 +41,8 @@ pub(super) fn make_bridge(name: &str, four: Ipv4Addr) -> Result<u32, CallError> 
     device::named(name)
 }
 
-/// Makes a pair whose one end is a port of the bridge and whose other end is the guest's. A port that a namespace on its way out still holds goes.
+/// Makes a pair whose one end is a port of the bridge and whose other end is the guest's. A port that a namespace on
+/// its way out still holds goes.
 pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: BorrowedFd<'_>) -> Result<(), CallError> {
     let message = || {
         let mut peer = LinkMessage::default();
@@ -77,8 +78,9 @@ pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: Borro
     turn_back(port).context(|| format!("letting {port} lead back to its own guest"))
 }
 
-/// Has a port of the bridge give back what came by it, which a bridge by itself never does. A guest that asks for its own published port needs that where
-/// the host's firewall sees bridged packets (br_netfilter, which docker turns on): there translation happens on the bridge and not behind it.
+/// Has a port of the bridge give back what came by it, which a bridge by itself never does. A guest that asks for its
+/// own published port needs that where the host's firewall sees bridged packets (br_netfilter, which docker turns on):
+/// there translation happens on the bridge and not behind it.
 fn turn_back(port: &str) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.attributes = vec![

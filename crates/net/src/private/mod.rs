@@ -6,9 +6,10 @@
 //!     /etc/hosts ◀── one file for all ◀── names        ports published on the host ──▶ translation ──▶ bridge
 //! ```
 //!
-//! Everything of one guest is a pair of devices, which goes with its namespace, and elements of the firewall's sets ([`ruleset`]): so there is
-//! little to forget. What stands for all guests, the bridge, one table and the sysctls for forwarding, comes with the first and goes after the
-//! last. The table is the network's own and is changed by whole transactions; no rule of the host's is touched.
+//! Everything of one guest is a pair of devices, which goes with its namespace, and elements of the firewall's sets
+//! ([`ruleset`]): so there is little to forget. What stands for all guests, the bridge, one table and the sysctls for
+//! forwarding, comes with the first and goes after the last. The table is the network's own and is changed by whole
+//! transactions; no rule of the host's is touched.
 
 mod firewall;
 mod forwarding;
@@ -39,18 +40,19 @@ pub struct Private {
 }
 
 impl Private {
-    /// The network whose devices and tables bear `tag`: up to five letters and digits that no other network of this machine has.
+    /// The network whose devices and tables bear `tag`: up to five letters and digits that no other network of this
+    /// machine has.
     pub fn new(tag: &str, subnet: Subnet) -> Self {
         Self { names: Names::of(tag), subnet }
     }
 
-    /// Its addresses.
+    /// The addresses that the network has.
     pub fn subnet(&self) -> &Subnet {
         &self.subnet
     }
 
-    /// Makes what all guests need: the bridge and the tables. What an earlier process left is made anew, with no guest in it. Where forwarding is to be
-    /// `turned` on, the devices that the host has now stay apart.
+    /// Makes what all guests need: the bridge and the tables. What an earlier process left is made anew, with no guest
+    /// in it. Where forwarding is to be `turned` on, the devices that the host has now stay apart.
     ///
     /// # Errors
     ///
@@ -69,7 +71,8 @@ impl Private {
 
     fn attempt(&self, apart: &[String]) -> Result<(), CallError> {
         let bridge = link::make_bridge(&self.names.bridge, self.subnet.four)?;
-        // A guest that asks for the host's own 127.0.0.1 is dropped by the table; the host's own clients reach published ports there.
+        // A guest that asks for the host's own 127.0.0.1 is dropped by the table; the host's own clients reach
+        // published ports there.
         forwarding::set(&format!("net/ipv4/conf/{}/route_localnet", self.names.bridge), "1")
             .context(|| format!("letting {} lead to published ports of 127.0.0.1", self.names.bridge))?;
         forwarding::force(&self.names.bridge)
@@ -127,7 +130,8 @@ impl Private {
         link::delete(&self.names.port(lease.number))
     }
 
-    /// Keeps from a guest whatever others send it, from the next frame on: nobody is told that it does not answer. It can send.
+    /// Keeps from a guest whatever others send it, from the next frame on: nobody is told that it does not answer. It
+    /// can send.
     ///
     /// # Errors
     ///
@@ -169,8 +173,9 @@ impl Private {
     }
 }
 
-/// Has the kernel forget where datagrams to a guest's published ports were led before: a client that goes on sending is led anew, to the guest that the port leads to now, and
-/// not to whoever has the address of an earlier one. Connections end by themselves.
+/// Has the kernel forget where datagrams to a guest's published ports were led before: a client that goes on sending is
+/// led anew, to the guest that the port leads to now, and not to whoever has the address of an earlier one. Connections
+/// end by themselves.
 fn forget(lease: &Lease) -> Result<(), CallError> {
     const UDP: u8 = 17;
     let published: Vec<_> = lease.published.iter().filter(|one| one.udp).collect();

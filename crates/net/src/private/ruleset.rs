@@ -1,7 +1,7 @@
 //! What the firewall is told, as the text that nft(8) reads. Plain data: no system calls.
 //!
-//! One table translates addresses and lets nobody through to a guest but by what is published, one on the bridge guards addresses: what comes from a
-//! guest's port has the guest's own, of Ethernet and of IP, or it is dropped. What
+//! One table translates addresses and lets nobody through to a guest but by what is published, one on the bridge guards
+//! addresses: what comes from a guest's port has the guest's own, of Ethernet and of IP, or it is dropped. What
 //! concerns one guest are elements of their sets, so guests come and go without a rule being touched.
 
 use super::lease::{Lease, Published};
@@ -38,8 +38,8 @@ impl Names {
     }
 }
 
-/// The tables of a network without guests. What one of `apart`, devices of the host's, receives goes out by none of the others: the host passed nothing on
-/// between them before it had to for its guests.
+/// The tables of a network without guests. What one of `apart`, devices of the host's, receives goes out by none of the
+/// others: the host passed nothing on between them before it had to for its guests.
 pub(super) fn base(names: &Names, subnet: &Subnet, apart: &[String]) -> String {
     let Names { bridge, ports, table } = names;
     let four = format!("{}/{}", subnet.four, subnet.length);
@@ -134,7 +134,8 @@ pub(super) fn dismiss(names: &Names, lease: &Lease) -> String {
     elements(names, lease).iter().map(|element| gone(element)).fold(held, |script, line| script + &line)
 }
 
-/// Nothing goes out by a guest's port any more. What keeps it back comes with the first that is held: frames of others are not looked at for it.
+/// Nothing goes out by a guest's port any more. What keeps it back comes with the first that is held: frames of others
+/// are not looked at for it.
 pub(super) fn hold(names: &Names, lease: &Lease) -> String {
     let table = &names.table;
     format!(

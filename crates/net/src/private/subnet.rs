@@ -105,7 +105,8 @@ fn local6(seed: u64) -> Ipv6Addr {
     Ipv6Addr::from_bits(0xfd << 120 | u128::from(seed & 0xff_ffff_ffff) << 80)
 }
 
-/// A free machine's number. A guest gets the one it had, unless another has taken it: the search begins where its name leads.
+/// A free machine's number. A guest gets the one it had, unless another has taken it: the search begins where its name
+/// leads.
 ///
 /// # Errors
 ///

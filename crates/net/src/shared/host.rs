@@ -31,8 +31,9 @@ fn is_of_binding(link: &str) -> bool {
 }
 
 impl Stack {
-    /// Turns host mode on for the processes of a control group of version 2, as far as they are in this network namespace. Sockets that are bound
-    /// already stay what they are. It holds until it is turned off, whatever becomes of this process.
+    /// Turns host mode on for the processes of a control group of version 2, as far as they are in this network
+    /// namespace. Sockets that are bound already stay what they are. It holds until it is turned off, whatever becomes
+    /// of this process.
     ///
     /// # Errors
     ///
@@ -53,7 +54,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Turns it off: whoever binds ANY from now on holds the port everywhere. Servers that are there already are found as before, until they end.
+    /// Turns it off: whoever binds ANY from now on holds the port everywhere. Servers that are there already are found
+    /// as before, until they end.
     ///
     /// # Errors
     ///

@@ -66,7 +66,8 @@ impl GuestEntry {
         })
     }
 
-    /// The same guest with other addresses: sockets that are bound to ANY stay at the anchors of before, and must go on being found there.
+    /// The same guest with other addresses: sockets that are bound to ANY stay at the anchors of before, and must go on
+    /// being found there.
     pub(super) fn with(&self, own: Vec<Network>) -> Self {
         let mut changed = Self { own, ..self.clone() };
         if changed.anchor4() != self.anchor4() {
@@ -180,7 +181,8 @@ pub(super) fn read_owners(bytes: &[u8]) -> Vec<u32> {
     (0..count.min(MOST_OWNERS)).filter_map(|_| cursor.number()).collect()
 }
 
-/// Whether a key of the map of known sockets is of this address: sixteen bytes of it, the port, the family and the protocol.
+/// Whether a key of the map of known sockets is of this address: sixteen bytes of it, the port, the family and the
+/// protocol.
 pub(super) fn is_place_of(key: &[u8], ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => key.starts_with(&ip.octets()) && key.get(18) == Some(&2),

@@ -1,7 +1,7 @@
 //! Addresses of guests' own on the host's stack.
 //!
-//! A [`Stack`] is one network namespace with its programs. Everything about it lies in the kernel, by names in a BPF file system ([`Pins`]): a
-//! process that ends leaves all of it working, and the next one opens it again.
+//! A [`Stack`] is one network namespace with its programs. Everything about it lies in the kernel, by names in a BPF
+//! file system ([`Pins`]): a process that ends leaves all of it working, and the next one opens it again.
 
 mod error;
 #[cfg(feature = "fuzz")]
@@ -98,7 +98,8 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// The kernel lacks something, or this process the privilege (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN). Nothing is left then.
+    /// The kernel lacks something, or this process the privilege (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN).
+    /// Nothing is left then.
     fn make(pins: &Pins) -> Result<Self, SharedError> {
         let made = Self::attempt(pins);
         if made.is_err() {
@@ -123,7 +124,8 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Attaches steering to every device that has come since. A packet that came by an uncovered one would reach no guest.
+    /// Attaches steering to every device that has come since. A packet that came by an uncovered one would reach no
+    /// guest.
     ///
     /// # Errors
     ///
@@ -132,9 +134,9 @@ impl Stack {
         steering::cover(&self.pins, self.steer.as_fd(), devices)
     }
 
-    /// Has guests be admitted sooner, as long as there is this cgroup of version 2, which has no process and gets none: the kernel turns a hook on
-    /// when the first group on the machine asks for it, by changing its own text, and off when the last such group goes. Each of them takes as long as
-    /// the rest of an admission.
+    /// Has guests be admitted sooner, as long as there is this cgroup of version 2, which has no process and gets none:
+    /// the kernel turns a hook on when the first group on the machine asks for it, by changing its own text, and off
+    /// when the last such group goes. Each of them takes as long as the rest of an admission.
     ///
     /// # Errors
     ///
@@ -143,8 +145,9 @@ impl Stack {
         self.attach(cgroup).map(drop)
     }
 
-    /// Makes the processes of a cgroup of version 2 the guest `id`, with these addresses, which are on the devices, and no others. `root` is the user
-    /// id that may bind low ports. Sockets that a process had before it entered the group are not bound by it.
+    /// Makes the processes of a cgroup of version 2 the guest `id`, with these addresses, which are on the devices, and
+    /// no others. `root` is the user id that may bind low ports. Sockets that a process had before it entered the group
+    /// are not bound by it.
     ///
     /// # Errors
     ///
@@ -225,8 +228,8 @@ impl Stack {
         })
     }
 
-    /// Takes an address from a running guest, whose processes are in `cgroup` and below. Its connections from there end; what it has bound there
-    /// gets nothing any more.
+    /// Takes an address from a running guest, whose processes are in `cgroup` and below. Its connections from there
+    /// end; what it has bound there gets nothing any more.
     ///
     /// # Errors
     ///

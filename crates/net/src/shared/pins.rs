@@ -16,7 +16,8 @@ const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 /// What our names begin with.
 const KINDS: [&str; 3] = ["map-", "program-", "link-"];
 
-/// A directory that is a BPF file system of our own: nobody else's names are in it, and it goes when the last of ours does.
+/// A directory that is a BPF file system of our own: nobody else's names are in it, and it goes when the last of ours
+/// does.
 #[derive(Clone, Debug)]
 pub struct Pins {
     directory: PathBuf,

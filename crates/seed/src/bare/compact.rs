@@ -1,5 +1,5 @@
-//! Two processes in two megabytes: their stacks lie beside the program, and the mappings that the kernel gave it are gone. They would take three further page tables
-//! of every guest.
+//! Two processes in two megabytes: their stacks lie beside the program, and the mappings that the kernel gave it are
+//! gone. They would take three further page tables of every guest.
 
 use super::memory::give_back_stack;
 use super::{call, number};
@@ -10,14 +10,15 @@ use core::ops::Range;
 const STACK: usize = 0x3c_0000;
 const END: usize = 0x40_0000;
 
-/// Where that of the trunk is, which shares the seed's memory: with nothing mapped on either side, so that neither stack grows into another.
+/// Where that of the trunk is, which shares the seed's memory: with nothing mapped on either side, so that neither
+/// stack grows into another.
 pub(super) const TRUNK: Range<usize> = 0x3a_0000..0x3b_0000;
 
 /// Where addresses end (x86-64 with four levels of page tables); the kernel puts nothing above unless it is asked to.
 const USER_END: usize = 0x7fff_ffff_f000;
 
-/// What is seen of it in ps(1): the words of its command would go with the kernel's stack. The kernel shows them out of anonymous memory alone, so
-/// they lie at the end of the stack.
+/// What is seen of it in ps(1): the words of its command would go with the kernel's stack. The kernel shows them out of
+/// anonymous memory alone, so they lie at the end of the stack.
 const NAME: [u8; 16] = *b"pando-seed\0\0\0\0\0\0";
 const NAME_LENGTH: usize = 11;
 
@@ -38,8 +39,8 @@ struct MemoryMap {
     executable: i32,
 }
 
-/// Maps it and tells the kernel; where it begins. `None` where the kernel has the place for something else, or cannot be told (PR_SET_MM_MAP, since Linux 3.18
-/// with CONFIG_CHECKPOINT_RESTORE): its own does then.
+/// Maps it and tells the kernel; where it begins. `None` where the kernel has the place for something else, or cannot
+/// be told (PR_SET_MM_MAP, since Linux 3.18 with CONFIG_CHECKPOINT_RESTORE): its own does then.
 pub(super) fn stack() -> Option<usize> {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS_FIXED_NOREPLACE: usize = 0x10_0022;
@@ -78,11 +79,13 @@ pub(super) fn stack() -> Option<usize> {
 
 /// Gives back the kernel's stack, and the code and the clock that it maps for C libraries.
 pub(super) fn leave_the_kernels() {
-    // SAFETY: the program and its stack lie below, and nothing else has been mapped yet. Nothing refers to the kernel's stack, the words on it included.
+    // SAFETY: the program and its stack lie below, and nothing else has been mapped yet. Nothing refers to the kernel's
+    // stack, the words on it included.
     let _ = unsafe { call(number::MUNMAP, [END, USER_END - END, 0, 0, 0, 0]) };
 }
 
-/// Goes on with `act` for good at the top of the trunk's stack, if that is where it was wished for, and without what earlier calls have used of it.
+/// Goes on with `act` for good at the top of the trunk's stack, if that is where it was wished for, and without what
+/// earlier calls have used of it.
 pub(super) fn from_the_top(act: fn(Option<i32>, bool) -> !, command: Option<i32>, heard: bool) -> ! {
     #[expect(
         improper_ctypes_definitions,
@@ -99,7 +102,8 @@ pub(super) fn from_the_top(act: fn(Option<i32>, bool) -> !, command: Option<i32>
         act(command, heard);
     }
     let (command, heard) = (command.unwrap_or(0), usize::from(heard));
-    // SAFETY: whoever called this does not go on, and what is passed on are numbers and a function: nothing on the stack is needed any more.
+    // SAFETY: whoever called this does not go on, and what is passed on are numbers and a function: nothing on the
+    // stack is needed any more.
     unsafe {
         asm!("mov rsp, {top}", "xor ebp, ebp", "call {go_on}", "ud2", top = const TRUNK.end, go_on = sym go_on,
              in("rdi") act, in("esi") command, in("rdx") heard, options(noreturn));

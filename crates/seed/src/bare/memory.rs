@@ -1,4 +1,5 @@
-//! Memory: what is mapped for a launch, and what a process that only waits from then on gives back. A guest keeps two of those for as long as it runs.
+//! Memory: what is mapped for a launch, and what a process that only waits from then on gives back. A guest keeps two
+//! of those for as long as it runs.
 
 use super::{call, compact, number};
 use core::arch::asm;
@@ -7,11 +8,13 @@ use rustix::io::Errno;
 
 const PAGE: usize = 4096;
 
-/// Where mappings are wished for: in the two megabytes that the program itself lies in, whose page table is there anyway. Elsewhere they cost two
-/// more. What is taken already the kernel puts where it likes. The stacks lie above: see [`compact`].
+/// Where mappings are wished for: in the two megabytes that the program itself lies in, whose page table is there
+/// anyway. Elsewhere they cost two more. What is taken already the kernel puts where it likes. The stacks lie above:
+/// see [`compact`].
 const NEAR: [usize; 3] = [0x28_0000, 0x30_0000, 0x38_0000];
 
-/// The same for what a program is executed with, arguments and environment: whoever executes it in the trunk's memory leaves them there.
+/// The same for what a program is executed with, arguments and environment: whoever executes it in the trunk's memory
+/// leaves them there.
 pub(super) const VECTORS: [usize; 2] = [0x24_0000, 0x26_0000];
 
 /// Bytes that stay mapped for as long as the process lives, or is not [`alone`].
@@ -95,11 +98,13 @@ pub(crate) fn alone(
     heard: bool,
 ) -> ! {
     for Mapped(bytes) in mapped {
-        // SAFETY: mapped by this file, and nobody refers to it any more: whoever called this does not go on, and what `act` is given are numbers.
+        // SAFETY: mapped by this file, and nobody refers to it any more: whoever called this does not go on, and what
+        // `act` is given are numbers.
         let _ = unsafe { call(number::MUNMAP, [bytes.as_ptr() as usize, bytes.len(), 0, 0, 0, 0]) };
     }
     let [first, ..] = VECTORS;
-    // SAFETY: between the program and the trunk's stack there is nothing but what was wished for here, and of that the same holds.
+    // SAFETY: between the program and the trunk's stack there is nothing but what was wished for here, and of that the
+    // same holds.
     let _ = unsafe { call(number::MUNMAP, [first, compact::TRUNK.start - first, 0, 0, 0, 0]) };
     compact::from_the_top(act, command, heard)
 }
@@ -114,6 +119,7 @@ pub(crate) fn give_back_stack() {
     unsafe { asm!("mov {}, rsp", out(reg) stack, options(nomem, nostack, preserves_flags)) };
     // A function that calls none may use 128 bytes below the pointer.
     let end = (stack - 128) & !(PAGE - 1);
-    // SAFETY: below the stack pointer and what the psABI lets leaf functions have there, nothing is alive. What is not mapped there is passed over.
+    // SAFETY: below the stack pointer and what the psABI lets leaf functions have there, nothing is alive. What is not
+    // mapped there is passed over.
     let _ = unsafe { call(number::MADVISE, [end - DEEPEST, DEEPEST, MADV_DONTNEED, 0, 0, 0]) };
 }

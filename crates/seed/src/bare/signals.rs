@@ -6,18 +6,19 @@ use rustix::io::Errno;
 /// Every signal, as a kernel signal set.
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// Has every signal do what it does by default: whoever started the daemon may have ignored some, a shell those of the keyboard, and the C library
-/// ignores two of its own in whatever it starts. Guests' programs would inherit that.
+/// Has every signal do what it does by default: whoever started the daemon may have ignored some, a shell those of the
+/// keyboard, and the C library ignores two of its own in whatever it starts. Guests' programs would inherit that.
 pub(crate) fn all_default() {
     const DEFAULT: [u64; 4] = [0; 4];
     for signal in 1..=u64::BITS as usize {
-        // SAFETY: reads 32 bytes at most, which name no handler; what has none has nothing to call. Two signals cannot be set, and need not be.
+        // SAFETY: reads 32 bytes at most, which name no handler; what has none has nothing to call. Two signals cannot
+        // be set, and need not be.
         let _ = unsafe { call(number::RT_SIGACTION, [signal, DEFAULT.as_ptr() as usize, 0, 8, 0, 0]) };
     }
 }
 
-/// Lets the kernel forget each child as soon as it has ended, until [`all_default`]. One that waits to be asked after keeps its control groups,
-/// its namespaces and its task: a quarter of a megabyte.
+/// Lets the kernel forget each child as soon as it has ended, until [`all_default`]. One that waits to be asked after
+/// keeps its control groups, its namespaces and its task: a quarter of a megabyte.
 pub(crate) fn forget_children() {
     const SA_NOCLDWAIT: u64 = 2;
     // The handler (the default one), the flags, the restorer, the mask.

@@ -89,7 +89,8 @@ fn a_farm_of_files_taken_over_does() {
     shows_the_same(Backend::Farm, &OPTIONS, Taking::Over);
 }
 
-/// Overlays know the inodes below: what was written over one way of mounting is refused over the other, and goes on over its own.
+/// Overlays know the inodes below: what was written over one way of mounting is refused over the other, and goes on
+/// over its own.
 #[test]
 fn what_was_written_over_a_farm_goes_on_over_a_farm() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Every system call of Linux 6.18 on x86-64, and what a transaction on the host does with it: what the table in docs/transactions.md is made of. The
+//! Every system call of Linux 6.18 on x86-64, and what a transaction on the host does with it: what the table in docs/transactions-calls.md is made of. The
 //! groups are those of the table of TxOS's paper, which had 303 calls to tell of.
 
 /// A group of calls.
@@ -183,7 +183,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fmt::Write;
 
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/transactions.md");
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/transactions-calls.md");
     const MARKS: [&str; 2] = ["<!-- calls: begin -->\n", "<!-- calls: end -->\n"];
 
     fn cell(names: &[&str]) -> String {
@@ -242,7 +242,7 @@ mod tests {
         }
         assert!(
             found == table(),
-            "docs/transactions.md: PANDO_WRITE_DOCS=1 cargo test -p pando-tx the_page writes it anew"
+            "docs/transactions-calls.md: PANDO_WRITE_DOCS=1 cargo test -p pando-tx the_page writes it anew"
         );
     }
 

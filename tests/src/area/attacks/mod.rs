@@ -1,4 +1,5 @@
-//! The hostile guest: each attack of the table in a guest of each profile, and beside it the same program where that protection is off.
+//! The hostile guest: each attack of the table in a guest of each profile, and beside it the same program where that
+//! protection is off.
 //!
 //! ```text
 //!   tests/attacks/*.c ──build.rs──▶ attack ──▶ control: gets through, else it proves nothing
@@ -220,7 +221,8 @@ fn abstract_sockets(sandbox: &Sandbox) {
     assert_eq!(ended.code(), DENIED, "{}{}", ended.out(), ended.err());
 }
 
-/// What was frozen is kept from them in a clone, too, and in a clone of that: it is not born of who holds the rest of its guest.
+/// What was frozen is kept from them in a clone, too, and in a clone of that: it is not born of who holds the rest of
+/// its guest.
 fn abstract_sockets_by_clones(sandbox: &Sandbox) {
     use std::os::linux::net::SocketAddrExt;
     let own = format!("clones-{}", std::process::id());

@@ -47,7 +47,8 @@ pub(super) fn links_during_a_copy(sandbox: &Sandbox) {
     assert!(astray, "nobody is led astray by this: it proves nothing");
 }
 
-/// A start while somebody swaps what it mounts over. Whoever does it needs to be inside; a guest that shares a volume is.
+/// A start while somebody swaps what it mounts over. Whoever does it needs to be inside; a guest that shares a volume
+/// is.
 pub(super) fn links_during_a_start(sandbox: &Sandbox) {
     let bait = bait(sandbox);
     let shared = sandbox.scratch().join("shared");
@@ -72,8 +73,8 @@ pub(super) fn links_during_a_start(sandbox: &Sandbox) {
     assert!(astray, "nobody is led astray by this: it proves nothing");
 }
 
-/// Directories, one of which is a link to where the argument says for a hundredth of a second, then the next. What was changed in each is changed once more after
-/// that, so that whoever brings a copy up to date writes it anew.
+/// Directories, one of which is a link to where the argument says for a hundredth of a second, then the next. What was
+/// changed in each is changed once more after that, so that whoever brings a copy up to date writes it anew.
 const PULSES: &str = "cd /srv; n=0; while [ $n -lt 100 ]; do mkdir d$n; echo planted >d$n/planted; n=$((n+1)); done; : >begun; \
     while :; do n=0; while [ $n -lt 100 ]; do mv d$n e$n; ln -s \"$0\" d$n; usleep 10000; rm d$n; mv e$n d$n; echo planted >d$n/planted; \
     n=$((n+1)); done; done";

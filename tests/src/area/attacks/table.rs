@@ -7,8 +7,8 @@ use Control::{Guest, Host, Near, Open};
 pub(crate) enum Control {
     /// In a guest with that protection off.
     Guest(&'static [&'static str]),
-    /// As root of the host, in private namespaces: a shell's script, in a directory of its own, with `$ATTACK` for the program and `$1`, `$2`, … for
-    /// the attack's own words.
+    /// As root of the host, in private namespaces: a shell's script, in a directory of its own, with `$ATTACK` for the
+    /// program and `$1`, `$2`, … for the attack's own words.
     Host(&'static str),
     /// As root of the host, in no namespaces of its own.
     Open,
@@ -19,8 +19,9 @@ pub(crate) enum Control {
 /// One attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attack {
-    /// What the program calls it, and its arguments: `{marker}` a file of the host, `{key}` the neighbour's number, `{pid}` its first process on the
-    /// host, `{group}` a control group's directory, `{disk}` the host's disk as `b MAJOR MINOR`.
+    /// What the program calls it, and its arguments: `{marker}` a file of the host, `{key}` the neighbour's number,
+    /// `{pid}` its first process on the host, `{group}` a control group's directory, `{disk}` the host's disk as `b
+    /// MAJOR MINOR`.
     pub(crate) words: &'static str,
     pub(crate) control: Control,
     /// The profiles that deny it.
@@ -92,7 +93,8 @@ pub(crate) const DOORS: &[Attack] = &[
     Attack { user: Some("ada"), ..attack("set-user-id", TRUSTED, STRICT) },
 ];
 
-/// A process that is confined by chroot(2) alone, with /proc, a process of the host beside it, and a descriptor of the host's root.
+/// A process that is confined by chroot(2) alone, with /proc, a process of the host beside it, and a descriptor of the
+/// host's root.
 const CHROOT: Control = Host("mount -t proc proc $TREE/proc; sleep 60 & exec chroot $TREE /bin/attack \"$@\" 3</");
 
 /// What was hidden is hidden from the host's root no better.

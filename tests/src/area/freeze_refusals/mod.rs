@@ -1,4 +1,5 @@
-//! What cannot be frozen is named before anything is stopped: each kind by somebody who does it. Nothing has changed then, and when it is gone the rest is frozen.
+//! What cannot be frozen is named before anything is stopped: each kind by somebody who does it. Nothing has changed
+//! then, and when it is gone the rest is frozen.
 //!
 //! ```text
 //!   of_*.rs: does, says, clears ──▶ actors/refused.py: who stands by, and who does it

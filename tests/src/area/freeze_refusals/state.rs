@@ -1,4 +1,5 @@
-//! What is to be seen of the processes of a space: who they are, their memory, descriptors and namespaces; whether they run.
+//! What is to be seen of the processes of a space: who they are, their memory, descriptors and namespaces; whether they
+//! run.
 
 use crate::patience::eventually;
 use crate::spaces::Space;

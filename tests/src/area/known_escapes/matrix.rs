@@ -51,7 +51,8 @@ pub(super) fn controls(sandbox: &Sandbox) {
     assert!(silent.is_empty(), "these prove nothing:\n{}", silent.join("\n"));
 }
 
-/// The matrix would notice: where a descriptor of the host's is left open, it is found by each way in that gives a process its standard descriptors.
+/// The matrix would notice: where a descriptor of the host's is left open, it is found by each way in that gives a
+/// process its standard descriptors.
 pub(super) fn planted(sandbox: &Sandbox) {
     sandbox.end_daemon();
     let daemon = daemon_with(sandbox, "PANDO_PLANT", "hosts-root-as-input");

@@ -1,7 +1,9 @@
-//! Published ways out of containers, each tried on every profile, with and without a user namespace, by each way that a process gets into a guest.
+//! Published ways out of containers, each tried on every profile, with and without a user namespace, by each way that a
+//! process gets into a guest.
 //!
 //! ```text
-//!   the guest, hostile:   /app is a link to a descriptor, /dev/ptmx is something else, /etc/passwd has an id that means none, …
+//!   the guest, hostile:   /app is a link to a descriptor, /dev/ptmx is something else,
+//!                         /etc/passwd has an id that means none, …
 //!   the operator:         pando exec · shell · run · cp · stop, as every day
 //!   a row:                what came of it must not be the host's
 //! ```
@@ -186,7 +188,8 @@ fn masks(sandbox: &Sandbox) {
     }
 }
 
-/// Numbers that are no user's: the kernel's word for "none", what is 0 if it is cut to 32 bits, what lies beyond the guest's ids.
+/// Numbers that are no user's: the kernel's word for "none", what is 0 if it is cut to 32 bits, what lies beyond the
+/// guest's ids.
 const NO_USERS: [&str; 7] =
     ["4294967295", "-1", "4294967296", "18446744073709551615", "+0", "0x0", "4294967295:4294967295"];
 

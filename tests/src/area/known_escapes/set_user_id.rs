@@ -1,5 +1,6 @@
-//! Files of a guest's with a set-user-id bit or capabilities. On the host's disk they may well be root's: what keeps the host's users from them is that nobody but
-//! root gets to where they lie, and that what is brought out of a guest has lost both.
+//! Files of a guest's with a set-user-id bit or capabilities. On the host's disk they may well be root's: what keeps
+//! the host's users from them is that nobody but root gets to where they lie, and that what is brought out of a guest
+//! has lost both.
 
 use super::table::WALLS;
 use crate::area::attacks;

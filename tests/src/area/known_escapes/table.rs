@@ -30,7 +30,8 @@ pub(super) struct Escape {
     pub(super) on: Option<&'static str>,
 }
 
-/// The simplest runtime, which has a directory of the host's open, and takes every name as it is given: directory, user, program.
+/// The simplest runtime, which has a directory of the host's open, and takes every name as it is given: directory,
+/// user, program.
 const NAIVE_DIRECTORY: Control = Control::Host(
     "mkdir -p $TREE/proc; mount -t proc proc $TREE/proc; ln -sfn /proc/self/fd/7 $TREE/app; exec 7</; \
      exec $ATTACK enter $TREE /app 0 /bin/attack \"$@\"",

@@ -1,4 +1,5 @@
-//! The ways in: how each verb that brings a process into a guest is used by an operator, where the guest has put out its bait.
+//! The ways in: how each verb that brings a process into a guest is used by an operator, where the guest has put out
+//! its bait.
 
 use super::table::{Bait, Wall};
 use super::{Marker, NO_USERS};
@@ -74,7 +75,8 @@ const NO_TERMINAL: Void = "it makes no terminal";
 const OWN_PROGRAM: Void = "nothing of the guest's is executed: Pando's own program does it, as the guest's root";
 const ROOT_ALONE: Void = "it is always the guest's root, at /";
 
-/// The guest that processes are put into, and that lasts for a wall's attempts. Where its directory is to be bait, that is /app, and it is there at first.
+/// The guest that processes are put into, and that lasts for a wall's attempts. Where its directory is to be bait, that
+/// is /app, and it is there at first.
 const HERE: &str = "/app";
 
 impl Stage<'_> {
@@ -299,7 +301,8 @@ fn hooks(stage: &Stage<'_>, wall: Wall, attempt: &Attempt<'_>) -> Entered {
     stage.sandbox.pando(["image", "rm", &name]).run();
     stage.inside(&name, "rm -rf /etc/pando");
     stage.clear(&name);
-    // A link to a descriptor is no hook, or ends the look for them. One that was executed would have been the runtime's program, which fails on such words.
+    // A link to a descriptor is no hook, or ends the look for them. One that was executed would have been the runtime's
+    // program, which fails on such words.
     let is_executed = frozen.err().contains("the hook '");
     let code = if is_executed { attacks::GOT_THROUGH } else { attacks::DENIED };
     Ok(if attempt.bait == Bait::Program { Outcome { code, ..outcome } } else { outcome })

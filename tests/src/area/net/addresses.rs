@@ -136,7 +136,8 @@ for thread in threads: thread.join()
 for what, count in sorted(heard.items()): print(what, count)
 "#;
 
-/// Whoever asks while an address moves gets an answer of the old owner, of the new one, or none; after a move only of the new one.
+/// Whoever asks while an address moves gets an answer of the old owner, of the new one, or none; after a move only of
+/// the new one.
 fn moves_under_load(sandbox: &Sandbox) {
     const MOVES: usize = 20;
     let wire = wire(sandbox);
@@ -261,8 +262,8 @@ fn the_host_keeps_its_own(sandbox: &Sandbox) {
     assert_eq!(reached("10.9.0.6"), "True\n");
 }
 
-/// Has the kernel give a socket a port by a call that sends nothing: on the real ANY, or, with an argument, at the guest's own address. Whoever asks the server
-/// beside it is told the port and what that socket has heard.
+/// Has the kernel give a socket a port by a call that sends nothing: on the real ANY, or, with an argument, at the
+/// guest's own address. Whoever asks the server beside it is told the port and what that socket has heard.
 const UNSEEN: &str = r#"
 import ctypes, socket, sys
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET

@@ -1,4 +1,5 @@
-//! Bandwidth: whose packets are in whose class, and what changes and goes with the guests. How much passes is measured by `bench net`.
+//! Bandwidth: whose packets are in whose class, and what changes and goes with the guests. How much passes is measured
+//! by `bench net`.
 
 use super::addresses::{python, wire};
 use super::wire::Wire;

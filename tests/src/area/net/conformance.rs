@@ -18,7 +18,8 @@ const SCRIPT: &str = include_str!("conformance.py");
 /// The page that lists every difference.
 const PAGE: &str = include_str!("../../../../docs/network.md");
 
-/// Where a guest differs from a machine: the name of the check, with `*` for anything; what the guest gets; the words that the page has for it.
+/// Where a guest differs from a machine: the name of the check, with `*` for anything; what the guest gets; the words
+/// that the page has for it.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("* and then *", "None", "ANY and one address do not conflict"),
     (
@@ -79,8 +80,8 @@ fn unlisted(native: &Results, guest: &Results) -> Vec<String> {
 
 fn natively(parts: &[&str]) -> Results {
     let own = addresses(0);
-    // As Pando places them: the first brings the network, the others stand alone. Of IPv6 addresses that fit equally a machine takes the one
-    // that it got last, and a guest its first.
+    // As Pando places them: the first brings the network, the others stand alone. Of IPv6 addresses that fit equally a
+    // machine takes the one that it got last, and a guest its first.
     let [a1, a2, b1, b2] = &own;
     let placed = [format!("{a1}/24"), format!("{a2}/32"), format!("{b2}/64"), format!("{b1}/64")];
     let wire = Wire::new(&placed.each_ref().map(String::as_str));

@@ -32,7 +32,8 @@ pub(crate) const CASES: &[Case] = &[
     .tags(&[Tag::Slow]),
 ];
 
-/// The daemon is killed before the guest has ended: it runs on, with its connections as they were, and later freezes are as good as any.
+/// The daemon is killed before the guest has ended: it runs on, with its connections as they were, and later freezes
+/// are as good as any.
 fn a_freeze_came_to_nothing(sandbox: &Sandbox, options: &[&str], (ip, port): (&str, u16)) {
     let wire = wire(sandbox);
     serve(sandbox, options);
@@ -46,7 +47,8 @@ fn a_freeze_came_to_nothing(sandbox: &Sandbox, options: &[&str], (ip, port): (&s
     };
     let reuse = go_on("clients are answered");
     assert!(reuse.contains("01"), "{reuse}");
-    // Nothing reaches the guest by then, and nobody is left who would change that. At the later one the image is there, and connections are in repair.
+    // Nothing reaches the guest by then, and nobody is left who would change that. At the later one the image is there,
+    // and connections are in repair.
     for moment in ["freeze.withheld", "freeze.kept"] {
         sandbox.end_daemon();
         let daemon = wire.pando(sandbox, ["daemon"]).env("PANDO_CRASH_AT", moment).start();
@@ -73,7 +75,8 @@ const ENDING_US: u64 = 4_000;
 /// How long one waits for that image.
 const LATEST: Duration = Duration::from_secs(2);
 
-/// Whenever the daemon is killed in a freeze that ends the guest: either it runs on, or its image brings it back, with its connections.
+/// Whenever the daemon is killed in a freeze that ends the guest: either it runs on, or its image brings it back, with
+/// its connections.
 fn killed(sandbox: &Sandbox, kills: usize) {
     let wire = wire(sandbox);
     serve(sandbox, &["--from", &tree(sandbox), "--address", "10.9.0.5", "--start"]);

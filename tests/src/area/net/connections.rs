@@ -53,8 +53,8 @@ pub(super) const NUMBERED: Language = Language(["from {number}", "{turn} from {n
 /// Of redis: each client counts in a key of its own.
 const REDIS: Language = Language(["INCR key{number}", ":{turn}", "\r\n"]);
 
-/// Clients that talk in turn, each over a connection of its own, and have to be answered with one number more each time. They write how often all have been,
-/// and when a connection ends, that.
+/// Clients that talk in turn, each over a connection of its own, and have to be answered with one number more each
+/// time. They write how often all have been, and when a connection ends, that.
 const CLIENTS: &str = r#"
 import os, socket, sys, time
 ip, port, count, said = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -187,7 +187,8 @@ fn given_up(sandbox: &Sandbox, wire: &Wire, (ip, port): (&str, u16), serve: impl
     }
 }
 
-/// Numbers the lines of each client, all in one process. Every other client's address may be bound again: /reuse tells which those are.
+/// Numbers the lines of each client, all in one process. Every other client's address may be bound again: /reuse tells
+/// which those are.
 const NUMBERING: &str = r#"
 import os, selectors, socket
 accepted = []
@@ -243,7 +244,8 @@ fn behind(sandbox: &Sandbox) -> Vec<String> {
     addresses.map(|address| address.as_str().expect("an address").to_owned()).collect()
 }
 
-/// Holds a connection, and sends segments of it all the time, a thousand a second: whoever has that address and does not know the connection answers by a reset.
+/// Holds a connection, and sends segments of it all the time, a thousand a second: whoever has that address and does
+/// not know the connection answers by a reset.
 const KNOCKING: &str = r#"
 import socket, struct, sys, time
 ip, said = sys.argv[1:]

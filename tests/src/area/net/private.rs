@@ -1,4 +1,5 @@
-//! Private networks: the world through the host, ports of the host's that lead inside, names, and what must not get through.
+//! Private networks: the world through the host, ports of the host's that lead inside, names, and what must not get
+//! through.
 
 use super::addresses::{REFUSED, answers, python, server, wire};
 use super::wire::{OUTSIDE, Wire};

@@ -1,4 +1,5 @@
-//! Servers of everyday on identical ports in five guests and on the host, each reached at its own address and nowhere else.
+//! Servers of everyday on identical ports in five guests and on the host, each reached at its own address and nowhere
+//! else.
 
 use super::addresses::wire;
 use super::wire::Wire;

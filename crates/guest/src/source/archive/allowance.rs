@@ -9,7 +9,8 @@ use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// The most names of an archive, the directories among them that it only implies. Some memory is kept for each, and the largest systems have a third of it.
+/// The most names of an archive, the directories among them that it only implies. Some memory is kept for each, and the
+/// largest systems have a third of it.
 const MOST_NAMES: u64 = 16 << 20;
 
 /// The most content of entries that mean nothing here. It takes no room, only time.
@@ -50,7 +51,8 @@ impl Allowance {
         taken.map_err(|refusal| self.refused(path, refusal))
     }
 
-    /// Takes what the attributes of an entry need, and makes sure that there is room for its content, before anything of it is there.
+    /// Takes what the attributes of an entry need, and makes sure that there is room for its content, before anything
+    /// of it is there.
     pub(super) fn entry(&mut self, path: &Path, entry: &Entry) -> Result<(), UnpackError> {
         let attributes = entry.attributes.xattrs.iter().map(|(name, value)| name.count_bytes() + value.len());
         let content = match &entry.kind {
@@ -78,7 +80,8 @@ impl Allowance {
         at - at % self.block
     }
 
-    /// Notes content that is written over what the archive had made itself. It takes no more room, so that a small archive could do it for ever.
+    /// Notes content that is written over what the archive had made itself. It takes no more room, so that a small
+    /// archive could do it for ever.
     pub(super) fn again(&mut self, entry: &Entry) -> Result<(), UnpackError> {
         self.replaced = self.replaced.saturating_add(entry.size);
         if self.replaced <= self.room.whole() {

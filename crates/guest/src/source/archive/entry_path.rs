@@ -7,10 +7,12 @@ use std::path::PathBuf;
 /// No file system takes a longer name.
 const LONGEST_NAME: usize = 255;
 
-/// PATH_MAX without the zero at its end: nobody could open a longer one by its name. It bounds the depth of a tree as well, at 2,048.
+/// PATH_MAX without the zero at its end: nobody could open a longer one by its name. It bounds the depth of a tree as
+/// well, at 2,048.
 const LONGEST_PATH: usize = 4_095;
 
-/// The place of an entry in the tree: its name without leading slashes and without `.`. The error is the rest of a sentence.
+/// The place of an entry in the tree: its name without leading slashes and without `.`. The error is the rest of a
+/// sentence.
 pub(crate) fn entry_path(name: &[u8]) -> Result<PathBuf, String> {
     if name.len() > LONGEST_PATH {
         return Err(format!("has a path of {} bytes, and the longest that can be opened has 4,095", name.len()));

@@ -134,7 +134,8 @@ pub(crate) trait Receiver {
     ) -> Result<(), UnpackError>;
 }
 
-/// Hands every entry of the archive `file` to `receiver`, to the very end of the stream. Returns their number, and what the reader says of all.
+/// Hands every entry of the archive `file` to `receiver`, to the very end of the stream. Returns their number, and what
+/// the reader says of all.
 pub(crate) fn each_entry(
     job: &Job,
     input: impl Into<OwnedFd>,

@@ -1,8 +1,8 @@
 //! Entries of an archive become files, and only below the destination.
 //!
-//! The parent of each entry is resolved by the kernel with the destination as root ([`Root`]); the last name is never followed.
-//! What stands there already is replaced, as in every archiver: the later entry counts. Directories get their attributes at the
-//! end, since each file made in one changes its times, and a read-only one must take its files first.
+//! The parent of each entry is resolved by the kernel with the destination as root ([`Root`]); the last name is never
+//! followed. What stands there already is replaced, as in every archiver: the later entry counts. Directories get their
+//! attributes at the end, since each file made in one changes its times, and a read-only one must take its files first.
 
 use super::allowance::Allowance;
 use super::entry::Entry;
@@ -28,7 +28,8 @@ use std::rc::Rc;
 
 const BUFFER: usize = 256 << 10;
 
-/// The most that is kept in memory of directories' attributes until the end: a million of them without extended ones take a third.
+/// The most that is kept in memory of directories' attributes until the end: a million of them without extended ones
+/// take a third.
 const MOST_KEPT: usize = 512 << 20;
 
 /// What a directory without extended attributes takes besides its path.
@@ -91,7 +92,8 @@ pub(crate) struct Unpacker<'a> {
     kept: usize,
     /// The last entry's parent: the next one's is mostly the same.
     parent: Option<Known>,
-    /// The directory of that parent: a new neighbour of it needs no walk from the top, which takes its time two thousand levels down.
+    /// The directory of that parent: a new neighbour of it needs no walk from the top, which takes its time two
+    /// thousand levels down.
     above: Option<Known>,
     summary: Summary,
 }

@@ -44,10 +44,11 @@ impl Attributes {
         Ok((attributes, dropped))
     }
 
-    /// Gives them to an object of type `kind`. Returns how many could not be kept: the file system has no place for such an
-    /// extended attribute, or only root could set it.
+    /// Gives them to an object of type `kind`. Returns how many could not be kept: the file system has no place for
+    /// such an extended attribute, or only root could set it.
     ///
-    /// The order is forced: changing the owner clears setuid bits and file capabilities, setting anything changes the times.
+    /// The order is forced: changing the owner clears setuid bits and file capabilities, setting anything changes the
+    /// times.
     pub(crate) fn apply(&self, object: BorrowedFd<'_>, kind: FileType) -> Result<u64, NotSet> {
         let mut dropped = 0;
         let owner = (Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)));
@@ -78,8 +79,8 @@ impl Attributes {
 
 /// Whether a guest gets this extended attribute.
 ///
-/// `trusted.overlay.*` and `user.overlay.*` steer an overlay that has the tree as a layer: they could redirect a name to any
-/// file of the lower layers. SELinux labels, IMA and EVM belong to the host's policy.
+/// `trusted.overlay.*` and `user.overlay.*` steer an overlay that has the tree as a layer: they could redirect a name
+/// to any file of the lower layers. SELinux labels, IMA and EVM belong to the host's policy.
 pub(crate) fn is_carried(name: &[u8]) -> bool {
     let carried: [&[u8]; 5] =
         [b"security.capability", b"system.posix_acl_access", b"system.posix_acl_default", b"user.", b"trusted."];

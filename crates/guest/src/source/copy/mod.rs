@@ -1,8 +1,8 @@
 //! A copy of a tree of files, live or not, that keeps everything a guest could notice.
 //!
-//! Owner, mode, times, extended attributes, hard links, holes, names of any bytes, any depth. The walk goes name by name
-//! through directory descriptors ([`Chain`]), so whoever renames things in the source while it runs can make it copy old or
-//! new files, never files from elsewhere; and nobody but root can reach the destination.
+//! Owner, mode, times, extended attributes, hard links, holes, names of any bytes, any depth. The walk goes name by
+//! name through directory descriptors ([`Chain`]), so whoever renames things in the source while it runs can make it
+//! copy old or new files, never files from elsewhere; and nobody but root can reach the destination.
 
 mod attributes;
 mod content;
@@ -108,8 +108,8 @@ pub(crate) fn copy_directory(from: &Path, into: &Path, progress: &dyn Progress) 
     copy_tree(from, into, &Everything, progress)
 }
 
-/// Copies a tree that is attached nowhere: `from` is the link in /proc of an open descriptor of it. To read that link would lead astray, since it
-/// says "/" of whatever such tree; opening it does not.
+/// Copies a tree that is attached nowhere: `from` is the link in /proc of an open descriptor of it. To read that link
+/// would lead astray, since it says "/" of whatever such tree; opening it does not.
 pub(crate) fn copy_detached(from: &Path, into: &Path, progress: &dyn Progress) -> Result<Summary, CopyError> {
     progress.stage("copying the guest's files");
     let missing = |error: Errno| CopyError::Source { from: from.to_owned(), source: error.into() };

@@ -86,8 +86,8 @@ impl Copier<'_> {
         }
     }
 
-    /// Copies the content. A file written to meanwhile is copied once more, so that a log that grew is whole; a file that is
-    /// written to all the time is as good as it gets. False: it was gone before it could be opened.
+    /// Copies the content. A file written to meanwhile is copied once more, so that a log that grew is whole; a file
+    /// that is written to all the time is as good as it gets. False: it was gone before it could be opened.
     fn file(&mut self, target: BorrowedFd<'_>, path: &Path, name: &OsStr, source: &OwnedFd) -> Result<bool, CopyError> {
         let from = match open_content(source) {
             Ok(from) => from,

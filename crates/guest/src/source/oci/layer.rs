@@ -102,7 +102,8 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Hands a blob to a reader, and digests all of it: also what a reader that has failed does not want any more. Returns whether the digest is the wanted one.
+/// Hands a blob to a reader, and digests all of it: also what a reader that has failed does not want any more. Returns
+/// whether the digest is the wanted one.
 fn feed(
     mut blob: impl Read,
     mut into: File,

@@ -6,8 +6,9 @@
 //!  docker save ──────┘                     └─ manifest.json ───────┘
 //! ```
 //!
-//! What understands documents and layers is a process without powers. Nothing is believed: each blob's size and digest is checked against the one who named it, from the index down, and each
-//! layer's plain content against the configuration.
+//! What understands documents and layers is a process without powers. Nothing is believed: each blob's size and digest
+//! is checked against the one who named it, from the index down, and each layer's plain content against the
+//! configuration.
 
 mod choice;
 mod docker_save;

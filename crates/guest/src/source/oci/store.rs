@@ -1,7 +1,7 @@
 //! Where an image's files are: in a directory, or in a tar archive of one.
 //!
-//! An archive is not unpacked: one pass notes where in it each file begins. A compressed one is expanded first, into a file that
-//! has no name and is gone when this is dropped.
+//! An archive is not unpacked: one pass notes where in it each file begins. A compressed one is expanded first, into a
+//! file that has no name and is gone when this is dropped.
 
 use super::OciError;
 use crate::source::archive::{
