@@ -1,5 +1,6 @@
 //! The memory of a process, as /proc/PID/smaps tells it: see proc(5).
 
+use crate::image::memory::USER_END;
 use crate::image::{AioRing, Area, AreaKind};
 use crate::landing;
 use crate::proc_file::{self, malformed};
@@ -84,9 +85,6 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
     });
     Ok(areas)
 }
-
-/// Where a program's addresses end (x86-64 with four levels of page tables).
-pub(crate) const USER_END: u64 = 0x7fff_ffff_f000;
 
 fn header(line: &str) -> Result<Seen, CallError> {
     let bad = || malformed(format!("parsing the mapping '{line}'"));

@@ -2,8 +2,7 @@
 //! ask for all of it ([`crate::injection`]), which takes two switches to it for every answer; so it is asked only for what the kernel tells nobody else
 //! ([`crate::onlooker`]).
 
-use crate::host_settings::ByHost;
-use crate::image::Area;
+use crate::image::{Area, ByHost};
 use crate::injection::{self, Injection};
 use crate::interrupted::{self, Interrupted};
 use pando_kernel::CallError;

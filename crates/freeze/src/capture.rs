@@ -9,12 +9,11 @@ use crate::epoll::Watched;
 use crate::frame;
 use crate::freeze::{Known, Subject};
 use crate::host_names;
-use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
+use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread, mount};
 use crate::in_flight::Flight;
 use crate::leases;
 use crate::limits;
 use crate::memory_rules;
-use crate::mount_difference;
 use crate::nested::Nested;
 use crate::net_spaces;
 use crate::proc_file::{self, Lines, Stat};
@@ -95,9 +94,7 @@ pub(crate) fn capture(
     }
     flight.capture(&waiting, &mut notebook, outside, &mut image)?;
     (image.mounts, image.shared_mounts) = spaces.first();
-    notebook
-        .contents
-        .expect(image.mounts.iter().filter(|one| mount_difference::is_made(one)).map(mount_difference::path));
+    notebook.contents.expect(image.mounts.iter().filter(|one| mount::is_made(one)).map(mount::path));
     for directory in in_memory.iter().filter(|path| !spaces.is_changed_at(path)) {
         notebook.contents.of_tree(directory, subject.own_files, &mut image)?;
     }

@@ -1,25 +1,24 @@
 //! Whether an image that was read can be one at all. What a script is written from is trusted to be consistent: this is where that is found out for
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
-use crate::aio;
-use crate::areas::USER_END;
 use crate::check_spaces;
 use crate::fork_sharing;
-use crate::host_names;
-use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread};
+use crate::image::file::{HIGHEST_TERMINAL, MOST_FILE_WATCHES};
+use crate::image::ipc::{LONGEST_MESSAGE, MOST_MESSAGES, MOST_QUEUES};
+use crate::image::memory::{PAGE, USER_END};
+use crate::image::namespace::LONGEST_HOST_NAME;
+use crate::image::socket::MOST_IN_FLIGHT;
+use crate::image::{
+    Area, AreaKind, ContentKind, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio, own_proc,
+    pidfd,
+};
 use crate::in_flight;
-use crate::inotify;
-use crate::own_proc;
-use crate::process_descriptors;
-use crate::queues;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
-use crate::terminals::HIGHEST;
 use pando_kernel::terminal::SETTINGS;
 use pando_restorer::REGION;
 use std::collections::HashSet;
 
-pub(crate) const PAGE: u64 = 4096;
 const MOST_PROCESSES: usize = 16_384;
 const MOST_THREADS: usize = 16_384;
 const DEEPEST: usize = 512;
@@ -226,7 +225,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Inotify { watches } => {
                 watches.iter().try_for_each(|watch| is_path(&watch.path)).map_err(|what| of(&what))?;
-                watches.len() <= inotify::MOST && watches.iter().all(|watch| watch.number > 0)
+                watches.len() <= MOST_FILE_WATCHES && watches.iter().all(|watch| watch.number > 0)
             }
             FileKind::Event { .. } | FileKind::Epoll | FileKind::TimerFd { .. } | FileKind::SignalFd { .. } => true,
         };
@@ -248,17 +247,17 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     }
     in_flight(image)?;
     let mut numbers = HashSet::new();
-    let whole = |one: &Terminal| one.number <= HIGHEST && one.settings.len() == SETTINGS;
+    let whole = |one: &Terminal| one.number <= HIGHEST_TERMINAL && one.settings.len() == SETTINGS;
     let alone = image.terminals.iter().all(|one| whole(one) && numbers.insert(one.number));
     ensure(alone, || "a terminal is none".into())?;
-    let named = |one: &HostNames| one.host.len().max(one.domain.len()) <= host_names::LONGEST;
+    let named = |one: &HostNames| one.host.len().max(one.domain.len()) <= LONGEST_HOST_NAME;
     let known = |process: &Process| process.host_names.is_none_or(|one| one < image.host_names.len());
     let right = image.host_names.len() <= MOST_PROCESSES && image.host_names.iter().all(named);
     ensure(right && image.processes.iter().all(known), || "a host name is none".into())?;
     image.contents.iter().try_for_each(content)?;
     check_spaces::spaces(image)?;
     check_spaces::control_groups(image)?;
-    ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
+    ensure(image.queues.len() <= MOST_QUEUES && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
     let counted = |id: i32| id >= 0 && steps_to(id) <= MOST_NUMBERS;
@@ -269,17 +268,16 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
 fn in_flight(image: &Image) -> Result<(), Wrong> {
     let messages = || image.unix.iter().flat_map(|socket| &socket.queue);
     let bounded = messages().all(|message| message.files.len() <= in_flight::MOST_AT_ONCE);
-    ensure(bounded && image.in_flight().count() <= in_flight::MOST, || "it has too many descriptors in flight".into())?;
+    ensure(bounded && image.in_flight().count() <= MOST_IN_FLIGHT, || "it has too many descriptors in flight".into())?;
     // What a process opens itself nobody has before.
-    let has_owner = |file: usize| own_proc::is_one(image, file) || process_descriptors::of(image, file).is_some();
+    let has_owner = |file: usize| own_proc::is_one(image, file) || pidfd::of(image, file).is_some();
     let there = |file: usize| file < image.files.len() && !has_owner(file);
     ensure(image.in_flight().all(there), || "a descriptor in flight is none".into())
 }
 
 fn is_queue(queue: &Queue) -> bool {
     let named = (1..256).contains(&queue.name.len()) && !queue.name.contains(['/', '\0']);
-    let bounded =
-        (1..=queues::MOST_MESSAGES).contains(&queue.capacity) && (1..=queues::LONGEST).contains(&queue.longest);
+    let bounded = (1..=MOST_MESSAGES).contains(&queue.capacity) && (1..=LONGEST_MESSAGE).contains(&queue.longest);
     let fits = |(_, message): &(u32, Vec<u8>)| message.len() as u64 <= queue.longest;
     named && bounded && queue.messages.len() as u64 <= queue.capacity && queue.messages.iter().all(fits)
 }

@@ -1,44 +1,42 @@
 //! Whether the namespaces and control groups of an image that was read can be: who and what is in each, and that all is bounded.
 
-use crate::check::{PAGE, Wrong, ensure, is_path};
-use crate::control_groups;
-use crate::image::{FileKind, Image, MountChange, Process, Thread};
-use crate::ipc_spaces;
-use crate::mount_difference;
-use crate::mount_making;
-use crate::mount_spaces;
-use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
-use crate::net_spaces;
-use crate::own_network;
-use crate::user_spaces;
+use crate::check::{Wrong, ensure, is_path};
+use crate::image::control_group::{DEEPEST_GROUP, MOST_GROUPS, SETTINGS};
+use crate::image::memory::PAGE;
+use crate::image::mount::MOST_MOUNT_CHANGES;
+use crate::image::namespace::{
+    MOST_IPC_SPACES, MOST_MOUNT_SPACES, MOST_NET_SETTINGS, MOST_NET_SPACES, MOST_RANGES, MOST_USER_SPACES,
+};
+use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
+use crate::image::{FileKind, Image, MountChange, Process, Thread, made_mounts};
 use pando_kernel::network_settings::NETWORK_SETTINGS;
 
 /// Namespaces, and who and what is in them.
 pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
     let count = image.mount_spaces.len();
-    let bounded = count <= mount_spaces::MOST
-        && image.ipc_spaces <= ipc_spaces::MOST
-        && image.net_spaces.len() <= net_spaces::MOST
-        && image.user_spaces.len() <= user_spaces::MOST;
+    let bounded = count <= MOST_MOUNT_SPACES
+        && image.ipc_spaces <= MOST_IPC_SPACES
+        && image.net_spaces.len() <= MOST_NET_SPACES
+        && image.user_spaces.len() <= MOST_USER_SPACES;
     ensure(bounded, || "it has too many namespaces".into())?;
     let is_setting = |(path, value): &(String, String)| {
         let below = path.strip_prefix(NETWORK_SETTINGS).is_some_and(|rest| rest.starts_with('/'));
         below && is_plain(path) && value.len() <= PAGE as usize && is_path(path).is_ok()
     };
-    let right = image.net_settings.len() <= own_network::MOST && image.net_settings.iter().all(is_setting);
+    let right = image.net_settings.len() <= MOST_NET_SETTINGS && image.net_settings.iter().all(is_setting);
     ensure(right, || "a setting of its network is none".into())?;
     let mut behind = 0;
-    for contents in mount_making::contents(image) {
+    for contents in made_mounts::contents(image) {
         // Each is in one of them.
         let follows =
             contents.start >= behind && contents.start <= contents.end && contents.end <= image.contents.len();
         ensure(follows, || "a file system in memory is none".into())?;
         behind = contents.end;
     }
-    ensure(image.mounts.len() <= mount_difference::MOST, || "it has too many mounts".into())?;
+    ensure(image.mounts.len() <= MOST_MOUNT_CHANGES, || "it has too many mounts".into())?;
     image.mounts.iter().try_for_each(|change| mount_change(image, 0, change))?;
     for (number, space) in image.mount_spaces.iter().enumerate() {
-        ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
+        ensure(space.changes.len() <= MOST_MOUNT_CHANGES, || "a mount namespace has too many mounts".into())?;
         space.changes.iter().try_for_each(|change| mount_change(image, number, change))?;
     }
     let known = |space: Option<usize>| space.is_none_or(|space| space < count);
@@ -69,7 +67,7 @@ fn is_network(image: &Image, space: Option<usize>) -> bool {
 fn knows_itself(image: &Image, process: &Process) -> bool {
     let Some(number) = process.user_space else { return true };
     let bounded = |map: &Vec<[u32; 3]>| {
-        map.len() <= user_spaces::MOST_RANGES
+        map.len() <= MOST_RANGES
             && map
                 .iter()
                 .all(|[first, outer, count]| first.checked_add(*count).is_some() && outer.checked_add(*count).is_some())
@@ -97,14 +95,13 @@ pub(crate) fn is_namespace(image: &Image, kind: i32, space: Option<usize>) -> bo
 /// Control groups, and who is in them.
 pub(crate) fn control_groups(image: &Image) -> Result<(), Wrong> {
     let all = &image.control_groups;
-    ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
+    ensure(all.groups.len() <= MOST_GROUPS, || "it has too many control groups".into())?;
     let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
-    let known = |(name, value): &(String, String)| {
-        control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
-    };
+    let known =
+        |(name, value): &(String, String)| SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize;
     for group in &all.groups {
         is_path(&group.path)?;
-        let deep = group.path.matches('/').count() > control_groups::DEEPEST;
+        let deep = group.path.matches('/').count() > DEEPEST_GROUP;
         let right = is_plain(&group.path) && !deep && group.given.iter().all(word) && group.settings.iter().all(known);
         ensure(right, || format!("the control group {} is none", group.path))?;
     }

@@ -1,7 +1,6 @@
 //! How files without a name get into the holder, and from there into a clone.
 
-use crate::image::{AreaKind, Content, ContentKind, Image, OpenFile, Process};
-use crate::mount_making;
+use crate::image::{AreaKind, Content, ContentKind, Image, OpenFile, Process, made_mounts};
 use crate::objects::Slots;
 use crate::plan::Facts;
 use crate::script::{Chapter, Writer};
@@ -48,7 +47,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, (slots, helper): (Slots, 
 
 /// All but those of what is mounted besides.
 fn here(image: &Image) -> impl Iterator<Item = usize> {
-    let elsewhere = mount_making::contents(image);
+    let elsewhere = made_mounts::contents(image);
     (0..image.contents.len()).filter(move |number| !elsewhere.iter().any(|range| range.contains(number)))
 }
 

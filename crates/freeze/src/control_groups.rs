@@ -5,67 +5,19 @@
 
 use crate::credentials::IdMaps;
 use crate::freeze::Subject;
-use crate::image::{FileKind, Image, Process};
+use crate::image::control_group::{DEEPEST_GROUP, MOST_GROUPS, SETTINGS};
+use crate::image::{ControlGroup, ControlGroups, FileKind, Image, Process};
 use crate::inotify;
-use crate::mount_tree::{MountTree, joined};
+use crate::mount_tree::MountTree;
 use crate::objects::Slots;
 use crate::proc_file;
 use crate::script::{Call, Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-
-/// The groups of a guest.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ControlGroups {
-    /// Where they are mounted; empty if nobody has made any.
-    pub root: String,
-    /// What the guest's own gives to those below.
-    pub given: Vec<String>,
-    /// Those below, each before those inside.
-    pub groups: Vec<ControlGroup>,
-}
-
-/// One of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ControlGroup {
-    /// Its path below [`ControlGroups::root`], with a slash before it.
-    pub path: String,
-    /// Owner and group of its directory, and of what lets them use it.
-    pub owner: (u32, u32),
-    /// The controllers that it gives to those below.
-    pub given: Vec<String>,
-    /// What is not as in a new one: names of files and what is in them.
-    pub settings: Vec<(String, String)>,
-}
-
-/// The most of them, and how deep they may lie.
-pub(crate) const MOST: usize = 1024;
-pub(crate) const DEEPEST: usize = 32;
-
-/// What can be set, and what a new group has there.
-pub(crate) const SETTINGS: [(&str, &str); 16] = [
-    ("memory.min", "0"),
-    ("memory.low", "0"),
-    ("memory.high", "max"),
-    ("memory.max", "max"),
-    ("memory.swap.high", "max"),
-    ("memory.swap.max", "max"),
-    ("memory.zswap.max", "max"),
-    ("memory.oom.group", "0"),
-    ("cpu.weight", "100"),
-    ("cpu.idle", "0"),
-    ("cpu.max", "max 100000"),
-    ("pids.max", "max"),
-    ("cpuset.cpus", ""),
-    ("cpuset.mems", ""),
-    ("cgroup.max.depth", "max"),
-    ("cgroup.max.descendants", "max"),
-];
 
 /// What is delegated with a group.
 const DELEGATED: [&str; 4] = ["", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"];
@@ -125,7 +77,7 @@ impl Tree {
             let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { continue };
             for entry in entries.flatten().filter(|entry| entry.file_type().is_dir()) {
                 let Ok(name) = entry.file_name().to_str() else { continue };
-                if name != "." && name != ".." && paths.len() <= MOST {
+                if name != "." && name != ".." && paths.len() <= MOST_GROUPS {
                     paths.push(format!("{above}/{name}"));
                     next.push(format!("{above}/{name}"));
                 }
@@ -139,10 +91,10 @@ impl Tree {
     pub(crate) fn objections(&self) -> Vec<(String, &'static str)> {
         let paths = self.paths();
         let mut objections = Vec::new();
-        if paths.len() > MOST || paths.iter().any(|path| path.matches('/').count() > DEEPEST) {
-            objections.push((format!("more than {MOST} control groups, or too deep ones"), "remove some"));
+        if paths.len() > MOST_GROUPS || paths.iter().any(|path| path.matches('/').count() > DEEPEST_GROUP) {
+            objections.push((format!("more than {MOST_GROUPS} control groups, or too deep ones"), "remove some"));
         }
-        for path in paths.iter().take(MOST) {
+        for path in paths.iter().take(MOST_GROUPS) {
             let kind = self.read(path, "cgroup.type").unwrap_or_default();
             if !matches!(kind.as_str(), "" | "domain") {
                 objections.push((format!("a control group of threads ({}{path})", self.mounted), "remove it"));
@@ -182,23 +134,6 @@ impl Tree {
         let text = proc_file::text(outer, "cgroup")?;
         let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
         Ok(path.strip_prefix(self.outer.trim_end_matches('/')).unwrap_or_default().to_owned())
-    }
-}
-
-impl ControlGroups {
-    /// Where one is, by a path below the guest's own; none if that is it.
-    pub(crate) fn place(&self, path: &str) -> Option<usize> {
-        self.groups.iter().position(|group| group.path == path)
-    }
-
-    /// Whether a path is one of a group's, or of a file in one. Some of those are there only once the controllers are given.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        let below = path.strip_prefix(self.root.as_str());
-        !self.root.is_empty() && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-    }
-
-    fn at(&self, group: Option<usize>) -> String {
-        joined(&self.root, group.map_or("", |group| &self.groups[group].path))
     }
 }
 

@@ -410,6 +410,15 @@ mod tests {
     }
 
     #[test]
+    fn locks_and_watches_are_parsed() {
+        let info = "flags:\t02\nlock:\t1: POSIX  ADVISORY  READ 7 08:01:12 5 9\nlock:\t2: FLOCK  ADVISORY  WRITE 7 08:01:12 0 EOF\n\
+                    tfd:        5 events:       19 data:               a1  pos:0 ino:61 sdev:e\n";
+        let one = found("/f", 0o100_644, info);
+        assert_eq!(record_locks(&one), [(9, libc::F_RDLCK as i16, 5, 5)]);
+        assert_eq!(flock(info), Some(libc::LOCK_EX));
+    }
+
+    #[test]
     fn what_only_matters_when_opening_is_left_out() {
         let of = |flags: i32| lasting(flags as u32) as i32;
         assert_eq!(of(libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_APPEND), libc::O_RDWR | libc::O_APPEND);
@@ -433,14 +442,5 @@ mod tests {
         assert_eq!(of(libc::CLOCK_REALTIME, "01"), (1, at));
         assert_eq!(of(libc::CLOCK_REALTIME, "00"), (0, left));
         assert_eq!(of(libc::CLOCK_MONOTONIC, "01"), (0, left));
-    }
-
-    #[test]
-    fn locks_and_watches_are_parsed() {
-        let info = "flags:\t02\nlock:\t1: POSIX  ADVISORY  READ 7 08:01:12 5 9\nlock:\t2: FLOCK  ADVISORY  WRITE 7 08:01:12 0 EOF\n\
-                    tfd:        5 events:       19 data:               a1  pos:0 ino:61 sdev:e\n";
-        let one = found("/f", 0o100_644, info);
-        assert_eq!(record_locks(&one), [(9, libc::F_RDLCK as i16, 5, 5)]);
-        assert_eq!(flock(info), Some(libc::LOCK_EX));
     }
 }

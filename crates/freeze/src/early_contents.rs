@@ -55,7 +55,7 @@ fn copy_run(from: &File, to: &OwnedFd, at: u64, length: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contents::{Content, ContentKind};
+    use crate::image::{Content, ContentKind};
     use std::os::unix::fs::FileExt;
 
     #[test]

@@ -9,9 +9,11 @@
 //!   cloner ──Clone───────────────────▶ holder ─▶ maker: makes what is shared, hands it over ▲, forks all others
 //! ```
 
+use crate::areas;
 use crate::epoll;
 use crate::growth::{self, Ground};
 use crate::image::Image;
+use crate::limits;
 use crate::objects::Slots;
 use crate::plan;
 use crate::proc_file::Lines;
@@ -19,7 +21,6 @@ use crate::rebirth::Inherited;
 use crate::refusal::FreezeError;
 use crate::script::{Script, Writer};
 use crate::staging::{self, Source};
-use crate::{areas, limits};
 use pando_kernel::CallError;
 use pando_restorer::{HANDOVER, Special};
 use std::collections::HashSet;

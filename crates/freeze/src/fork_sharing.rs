@@ -4,9 +4,9 @@
 //! The kernel tells which page frame a process has at an address (`pando_kernel::pagemap`). Where several processes have the same one at the same address, in areas that are alike, an area of each is
 //! cut out that they share. That the frames' numbers are equal is a hint: pages are moved now and then, between one look and the next. What was found is compared.
 
-use crate::check::{PAGE, Wrong, ensure};
+use crate::check::{Wrong, ensure};
+use crate::image::memory::{self, PAGE};
 use crate::image::{Area, AreaKind, Process};
-use crate::staging;
 use pando_kernel::pagemap::Pagemap;
 use pando_kernel::{CallError, Context};
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ fn traits(area: &Area) -> Traits {
         AreaKind::Private { offset, .. } | AreaKind::Nameless { offset, .. } => std::mem::take(offset),
         _ => area.start,
     };
-    let kept = area.advice.iter().copied().filter(|advice| staging::is_kept(*advice)).collect();
+    let kept = area.advice.iter().copied().filter(|advice| memory::is_kept(*advice)).collect();
     (offset.wrapping_sub(area.start), kind, area.protection, kept, (area.unreserved, area.accounted))
 }
 

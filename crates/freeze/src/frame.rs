@@ -14,6 +14,7 @@ const FLAGS: u64 = 7;
 
 /// What tells the kernel that extended state follows the legacy 512 bytes, and where that says so.
 const MAGIC_1: u32 = 0x4650_5853;
+
 const MAGIC_2: u32 = 0x4650_5845;
 const SOFTWARE_BYTES: usize = 464;
 

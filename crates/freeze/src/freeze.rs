@@ -3,7 +3,6 @@
 use crate::ahead::Ahead;
 use crate::areas;
 use crate::capture;
-use crate::connections::{Connection, Ends};
 use crate::descriptors::Outside;
 use crate::dispatched_calls;
 use crate::early_contents::EarlyContents;
@@ -12,6 +11,7 @@ use crate::generators::{self, Generator, Program};
 use crate::given::Given;
 use crate::holder::Holder;
 use crate::host_settings;
+use crate::image::connection::{Connection, Ends};
 use crate::image::{AreaKind, Image};
 use crate::in_flight::Flight;
 use crate::inotify::Searched;

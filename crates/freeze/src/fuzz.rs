@@ -1,18 +1,28 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
+use crate::areas;
 use crate::bounded;
+use crate::check;
+use crate::credentials;
+use crate::descriptors;
 use crate::example;
-use crate::image::Image;
+use crate::image::memory::USER_END;
+use crate::image::{Image, aio};
+use crate::inotify;
 use crate::keep::Tree;
+use crate::limits;
 use crate::machine::Machine;
 use crate::mount_tree::MountTree;
 use crate::origin::{self, Origin};
 use crate::plan::{self, Facts};
 use crate::powers::Powers;
 use crate::proc_file::Lines;
+use crate::queues;
 use crate::sheet::{BODY, Kind, Opened};
+use crate::sysv;
+use crate::timers;
 use crate::told::{self, Told, Usual};
-use crate::{aio, areas, check, credentials, descriptors, inotify, limits, queues, sysv, timers, user_spaces};
+use crate::user_spaces;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,7 +96,7 @@ pub fn task_records(data: &[u8]) {
 pub fn proc_files(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(seen) = areas::parse(&text) {
-        assert!(seen.iter().all(|seen| seen.area.end <= areas::USER_END));
+        assert!(seen.iter().all(|seen| seen.area.end <= USER_END));
     }
     let _ = (limits::parse(&text), timers::parse(&text), sysv::rows(&text), queues::parse(&text));
     let map = credentials::parse(&text);

@@ -168,7 +168,9 @@ fn mount_at(init: i32, path: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount_difference::{Difference, MountChange, path};
+    use crate::image::MountChange;
+    use crate::image::mount::path;
+    use crate::mount_difference::Difference;
 
     const TEXT: &str = "\
 58 46 0:47 / / rw,nodev,relatime - overlay deb rw

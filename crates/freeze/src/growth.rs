@@ -4,7 +4,7 @@ use crate::aio;
 use crate::content_making;
 use crate::control_groups;
 use crate::epoll;
-use crate::image::{AreaKind, Image, Process, Thread};
+use crate::image::{AreaKind, Image, Process, Thread, memory, user_turns};
 use crate::landing::{self, Landing};
 use crate::leases;
 use crate::lineage::Birth;
@@ -46,7 +46,7 @@ pub(crate) struct Ground<'a> {
 const MADV_GUARD_INSTALL: u64 = 102;
 
 /// Where a program's addresses begin, and end.
-const USER: Range<u64> = 0x1_0000..crate::areas::USER_END;
+const USER: Range<u64> = 0x1_0000..crate::image::memory::USER_END;
 
 impl Ground<'_> {
     /// Writes the forks of some births into their forker's chapter.
@@ -238,7 +238,7 @@ impl Ground<'_> {
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;
             // What was staged has the rest.
-            for advice in area.advice.iter().filter(|advice| !area.kind.is_own() || !staging::is_kept(**advice)) {
+            for advice in area.advice.iter().filter(|advice| !area.kind.is_own() || !memory::is_kept(**advice)) {
                 let arguments = [area.start, length, u64::from(*advice)];
                 writer.call(chapter, "advising on memory", libc::SYS_madvise, &arguments);
             }
@@ -307,7 +307,7 @@ impl Ground<'_> {
 
     /// Who has entered a user namespace has all powers in it, and its further groups.
     fn inherited_by(&self, process: &Process) -> Inherited<'_> {
-        match user_spaces::of(self.image, process) {
+        match user_turns::of(self.image, process) {
             Some(space) => Inherited { bounding: u64::MAX, plain: false, space: Some(space), ..self.inherited },
             None => self.inherited,
         }

@@ -1,24 +1,12 @@
 //! Host names of a process's own (uts_namespaces(7)): those beside the guest's, which each clone has one of for itself.
 
-use crate::image::Image;
-use crate::namespaces::{Beside, HOST_NAMES, Space};
+use crate::image::namespace_kind::HOST_NAMES;
+use crate::image::{HostNames, Image};
+use crate::namespaces::{Beside, Space};
 use crate::objects::Slots;
 use crate::script::Writer;
 use pando_kernel::{CallError, Context, uts};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
-
-/// What such a namespace holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostNames {
-    /// Host name.
-    pub host: Vec<u8>,
-    /// NIS domain.
-    pub domain: Vec<u8>,
-}
-
-/// The longest of either (`__NEW_UTS_LEN`).
-pub(crate) const LONGEST: usize = 64;
 
 /// Those of an image.
 pub(crate) fn capture(spaces: &Beside) -> Result<Vec<HostNames>, CallError> {

@@ -5,32 +5,15 @@
 //!   set it before, for the process or for whom it was inherited from.
 //! * `coredump_filter`: what of its memory a core dump has.
 
-use crate::image::{Image, Process};
+use crate::image::{ByHost, Image, Process};
 use crate::proc_file::{self, malformed};
 use crate::refusal::Refusal;
 use crate::tree::{Member, Roots};
 use pando_kernel::{CallError, Context};
-use serde::{Deserialize, Serialize};
 use std::io;
 
 const MEMORY_SHORTAGE: &str = "oom_score_adj";
 const CORE_DUMP: &str = "coredump_filter";
-
-/// Such settings of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByHost {
-    /// `oom_score_adj`, from -1000 to 1000.
-    pub memory_shortage: i32,
-    /// `coredump_filter`, a bit for each kind of memory.
-    pub core_dump: u32,
-}
-
-impl Default for ByHost {
-    /// Those of a process for which nothing was ever set.
-    fn default() -> Self {
-        Self { memory_shortage: 0, core_dump: 0x33 }
-    }
-}
 
 impl ByHost {
     /// Those of a process.
@@ -42,12 +25,12 @@ impl ByHost {
     }
 
     /// The same of a process that is at least so likely to be ended.
-    fn at_least(self, least: i32) -> Self {
+    pub(crate) fn at_least(self, least: i32) -> Self {
         Self { memory_shortage: self.memory_shortage.max(least), ..self }
     }
 
     /// Gives a process these in place of those that it has.
-    fn replace(self, had: Self, pid: i32) -> Result<(), CallError> {
+    pub(crate) fn replace(self, had: Self, pid: i32) -> Result<(), CallError> {
         if had.memory_shortage != self.memory_shortage {
             write(pid, MEMORY_SHORTAGE, &self.memory_shortage.to_string())?;
         }
@@ -125,47 +108,4 @@ pub(crate) fn restore(image: &Image, holder: i32, init: i32) -> Result<(), CallE
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::image::Thread;
-
-    #[test]
-    fn what_came_from_elsewhere_is_no_more_lasting_than_the_first_process() {
-        // A guest of this process alone, whose clone is to be ended last.
-        let (own, mut child) =
-            (std::process::id() as i32, std::process::Command::new("sleep").arg("10").spawn().unwrap());
-        let first = child.id() as i32;
-        let had = ByHost::of(first).unwrap();
-        let (kept, lowest) = (
-            ByHost { memory_shortage: (had.memory_shortage + 7).min(1000), ..had },
-            ByHost { memory_shortage: -1000, ..had },
-        );
-        kept.replace(had, first).unwrap();
-        let process = Process { pid: 1, threads: vec![Thread::default()], by_host: lowest, ..Process::default() };
-        let image = Image { processes: vec![process], init: 1, adopted: true, ..Image::default() };
-        let restored = restore(&image, own, first);
-        let now = ByHost::of(first);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        restored.unwrap();
-        assert_eq!(now.unwrap(), kept);
-        assert_eq!([lowest.at_least(-300), lowest.at_least(i32::MIN)].map(|one| one.memory_shortage), [-300, -1000]);
-        assert_eq!(kept.at_least(-300), kept);
-    }
-
-    #[test]
-    fn settings_are_read_and_replaced() {
-        let mut child = std::process::Command::new("sleep").arg("10").spawn().unwrap();
-        let pid = child.id() as i32;
-        let had = ByHost::of(pid).unwrap();
-        let other = ByHost { memory_shortage: (had.memory_shortage + 7).min(1000), core_dump: had.core_dump ^ 4 };
-        other.replace(had, pid).unwrap();
-        let now = ByHost::of(pid);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(now.unwrap(), other);
-    }
 }

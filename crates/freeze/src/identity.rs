@@ -25,6 +25,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 
 /// The highest capability of any kernel so far is 40; more are tried.
 const CAPABILITIES: u64 = 48;
+
 const KNOWN_CAPABILITIES: u64 = 41;
 
 /// Writes a thread's becoming who it was.

@@ -4,9 +4,9 @@
 //! A socket in flight may have others in flight in it. Each socket is looked into once, so that circles of them end.
 
 use crate::descriptors::{self, Found, Notebook, Outside, is, supplied};
-use crate::image::{FileKind, Image, Waiting};
+use crate::image::socket::MOST_IN_FLIGHT;
+use crate::image::{FileKind, Image, Waiting, own_proc};
 use crate::open_files::Place;
-use crate::own_proc;
 use crate::refusal::{FreezeError, Refusal};
 use crate::socket_queue::{self, Message};
 use crate::terminals;
@@ -16,9 +16,6 @@ use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
 use std::os::fd::AsRawFd;
 
-/// More than this are not captured: each is open here meanwhile.
-pub(crate) const MOST: usize = 512;
-
 /// And than this not looked at while the processes run: until then they are open in the daemon itself, which needs descriptors for others.
 const MOST_EARLY: usize = 64;
 
@@ -26,7 +23,6 @@ const MOST_EARLY: usize = 64;
 pub(crate) const MOST_AT_ONCE: usize = 253;
 
 type Objection = (String, &'static str);
-
 const RECEIVE: &str = "let the program receive them first";
 
 /// Everything that is in flight.
@@ -187,8 +183,9 @@ fn homeless(image: &Image, file: usize, only_here: bool, found: &Found) -> Optio
 impl Carrier {
     /// Looks into it, as the one up to which there are so many in all.
     fn look(&mut self, total: usize, stopped: bool) -> Result<(), CallError> {
-        if total > MOST {
-            self.objection = Some((format!("more than {MOST} descriptors that wait in unix sockets"), RECEIVE));
+        if total > MOST_IN_FLIGHT {
+            self.objection =
+                Some((format!("more than {MOST_IN_FLIGHT} descriptors that wait in unix sockets"), RECEIVE));
             return Ok(());
         }
         if total > MOST_EARLY && !stopped {

@@ -3,6 +3,8 @@
 
 use crate::descriptors::{Found, Outside, supplied};
 use crate::handle_walk;
+use crate::image::FileWatch;
+use crate::image::file::MOST_FILE_WATCHES;
 use crate::proc_file;
 use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
@@ -11,26 +13,11 @@ use pando_kernel::file_handle::{FileHandle, MAX_BYTES};
 use pando_kernel::mount::{self, MountEntry};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
-use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-
-/// What an instance watches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileWatch {
-    /// Its number.
-    pub number: i32,
-    /// `IN_*`.
-    pub events: u32,
-    /// The path of what is watched.
-    pub path: String,
-}
-
-/// More than this are not captured.
-pub(crate) const MOST: usize = 16_384;
 
 /// What inotify_add_watch(2) takes of what the kernel tells: all events, and that a watch is for one event or not for unlinked files.
 const ASKED: u32 = 0xfff | libc::IN_ONESHOT | libc::IN_EXCL_UNLINK;
@@ -153,7 +140,7 @@ impl<'a> Mounts<'a> {
     fn watches(&self, found: &Found) -> Result<Vec<FileWatch>, usize> {
         let lines: Vec<_> = found.info.lines().filter(|line| line.starts_with("inotify ")).collect();
         let count = lines.len();
-        if count > MOST {
+        if count > MOST_FILE_WATCHES {
             return Err(count);
         }
         let lines: Vec<Line> = lines.iter().filter_map(|text| line(text)).collect();

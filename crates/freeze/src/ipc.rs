@@ -1,7 +1,7 @@
 //! What an ipc namespace keeps whether or not a process uses it: POSIX message queues, and what System V's calls make. Opened before anybody is stopped, since
 //! to enter a namespace takes a thread.
 
-use crate::namespaces::IPC;
+use crate::image::namespace_kind::IPC;
 use crate::queues::Queues;
 use crate::sysv::Keys;
 use pando_kernel::CallError;

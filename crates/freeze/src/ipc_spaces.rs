@@ -2,7 +2,9 @@
 //! `sysv` and `queues`.
 
 use crate::image::Image;
-use crate::namespaces::{Beside, IPC};
+use crate::image::namespace::MOST_IPC_SPACES;
+use crate::image::namespace_kind::IPC;
+use crate::namespaces::Beside;
 use crate::objects::Slots;
 use crate::queues::Queues;
 use crate::refusal::Refusal;
@@ -10,16 +12,13 @@ use crate::script::Writer;
 use crate::sysv;
 use pando_kernel::CallError;
 
-/// The most of them.
-pub(crate) const MOST: usize = 256;
-
 /// On which device the message queues of each are, and what is in them, which a clone's would not have. While processes stand still nobody waits for what was looked through to go: it goes with who looks.
 pub(crate) fn look(spaces: &Beside, stopped: bool) -> Result<(Vec<String>, Vec<Refusal>), CallError> {
     const ADVICE: &str = "remove it (ipcrm, mq_unlink), or start the program in the guest's own ipc namespace";
     let (mut devices, mut refusals) = (Vec::new(), Vec::new());
     for (number, space) in spaces.all().iter().enumerate() {
-        if number >= MOST {
-            refusals.push(space.refusal(format!("more than {MOST} ipc namespaces"), "stop what made them"));
+        if number >= MOST_IPC_SPACES {
+            refusals.push(space.refusal(format!("more than {MOST_IPC_SPACES} ipc namespaces"), "stop what made them"));
             break;
         }
         let (device, held) = match queues(&space.at, stopped) {

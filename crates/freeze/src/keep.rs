@@ -4,8 +4,9 @@ use crate::freeze::Frozen;
 use crate::image::Image;
 use crate::machine::{Machine, MappedFile};
 use crate::objects::Slots;
+use crate::origin;
 use crate::sheet::{Kind, Sheet, write_sheet};
-use crate::{origin, staging};
+use crate::staging;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 /// The processes.
 pub(crate) const TREE: &str = "tree";
+
 /// Their memory.
 pub(crate) const MEMORY: &str = "memory";
 

@@ -434,37 +434,8 @@ mod tests {
     use std::fmt::Write;
 
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clones.md");
+
     const MARKS: [&str; 2] = ["<!-- kinds: begin -->\n", "<!-- kinds: end -->\n"];
-
-    /// Files whose sentences are about images and clones that are wrong, not about what is refused.
-    const OF_IMAGES: [&str; 15] = [
-        "bounded.rs",
-        "check.rs",
-        "check_spaces.rs",
-        "clone.rs",
-        "fork_sharing.rs",
-        "fuzz.rs",
-        "holder.rs",
-        "kinds.rs",
-        "machine.rs",
-        "needed_calls.rs",
-        "onlooker.rs",
-        "planted.rs",
-        "sheet.rs",
-        "thaw.rs",
-        "transplant.rs",
-    ];
-
-    /// Sentences that begin as refusals do.
-    const OTHERS: [&str; 7] = [
-        "it cannot be captured",
-        "it stopped for another reason",
-        "its own number",
-        "an address for",
-        "a file without a name",
-        "it has been",
-        "a process of",
-    ];
 
     fn table() -> String {
         let mut text = String::new();
@@ -498,6 +469,36 @@ mod tests {
             "docs/clones.md: PANDO_WRITE_DOCS=1 cargo test -p pando-freeze the_page writes it anew"
         );
     }
+
+    /// Files whose sentences are about images and clones that are wrong, not about what is refused.
+    const OF_IMAGES: [&str; 15] = [
+        "bounded.rs",
+        "check.rs",
+        "check_spaces.rs",
+        "clone.rs",
+        "fork_sharing.rs",
+        "fuzz.rs",
+        "holder.rs",
+        "kinds.rs",
+        "machine.rs",
+        "needed_calls.rs",
+        "onlooker.rs",
+        "planted.rs",
+        "sheet.rs",
+        "thaw.rs",
+        "transplant.rs",
+    ];
+
+    /// Sentences that begin as refusals do.
+    const OTHERS: [&str; 7] = [
+        "it cannot be captured",
+        "it stopped for another reason",
+        "its own number",
+        "an address for",
+        "a file without a name",
+        "it has been",
+        "a process of",
+    ];
 
     /// What this crate's files say that begins as a refusal does.
     fn sentences() -> Vec<(String, String)> {

@@ -4,8 +4,8 @@
 //! They lie right above the stack, whose last pages are always used: so no further page table is needed. A program that looks at its mappings finds a file of the
 //! script's name there, which can be read and executed.
 
-use crate::areas::USER_END;
 use crate::frame;
+use crate::image::memory::USER_END;
 use crate::image::{Area, AreaKind, Process, Thread};
 use crate::resumption;
 use crate::script::{self, Chapter, Writer};
@@ -96,7 +96,6 @@ pub(crate) fn room(areas: &[Area]) -> Option<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Thread;
 
     fn area(start: u64, end: u64, grows: bool) -> Area {
         Area { grows, ..Area::new(start, end, 3, AreaKind::Anonymous) }

@@ -46,7 +46,6 @@ mod control_groups;
 mod credentials;
 mod descriptors;
 mod dispatched_calls;
-mod dormancy;
 mod early_contents;
 mod epoll;
 #[cfg(any(test, feature = "fuzz"))]
@@ -141,13 +140,13 @@ mod user_spaces;
 mod verdict;
 
 pub use clone::{CloneError, Cradle, Going, Ready, Target};
-pub use connections::{Connection, Ends, Peer, is_loopback};
 pub use descriptors::Outside;
-pub use dormancy::Dormancy;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
 pub use generators::Generator;
 pub use given::Given;
 pub use holder::{Holder, program};
+pub use image::connection::{Connection, Ends, Peer, is_loopback};
+pub use image::dormancy::Dormancy;
 pub use likeness::Difference;
 pub use needed_calls::NeededCall;
 pub use onlooker::Onlooker;

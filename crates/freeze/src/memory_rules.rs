@@ -1,35 +1,9 @@
 //! What a process has asked of the kernel for its memory as a whole. What it forks has it too, and what it executes has not.
 
 use crate::asking::Asking;
+use crate::image::MemoryRules;
 use crate::script::{Chapter, Writer};
 use pando_kernel::CallError;
-use serde::{Deserialize, Serialize};
-
-/// That.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryRules {
-    /// Which barriers of membarrier(2) it has registered for: the numbers of the commands that do that, or'ed.
-    pub barriers: u32,
-    /// Whether nothing of it becomes executable: the flags of PR_SET_MDWE.
-    pub execution: u32,
-    /// Whether equal pages of it are merged (PR_SET_MEMORY_MERGE).
-    pub merged: bool,
-}
-
-/// Which state of a memory in the kernel, of two bits each of which the lower says that it is done, and what membarrier(2) tells of it.
-const WAYS: [(u32, u32); 4] = [(1, 1 << 4), (3, 1 << 2), (5, 1 << 6), (7, 1 << 8)];
-
-/// What membarrier(2) tells of what a memory is registered for, by the kernel's state of it.
-pub(crate) fn registrations(state: u64) -> u32 {
-    WAYS.iter().filter(|(bit, _)| state >> bit & 1 == 1).fold(0, |all, (_, registration)| all | registration)
-}
-
-impl MemoryRules {
-    /// Whether there are such.
-    pub(crate) fn are_known(self) -> bool {
-        self.barriers & !registrations(u64::MAX) == 0 && self.execution <= 3
-    }
-}
 
 /// Reads what is not told of a stopped process, where there may be anything.
 pub(crate) fn read(barriers: u32, asking: Option<&Asking<'_>>) -> Result<MemoryRules, CallError> {

@@ -4,40 +4,15 @@
 //! Everything is a path inside the clone's own root, and no link is followed: the kernel told the paths of mounts, which have none.
 
 use crate::content_making;
+use crate::image::made_mounts::made;
+use crate::image::namespace_kind::{IPC, MOUNTS};
 use crate::image::{Image, Link, MountChange};
-use crate::mount_difference::is_made;
-use crate::namespaces::{IPC, MOUNTS};
 use crate::net_spaces;
 use crate::objects::Slots;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
-use std::ops::Range;
 
 const MAKING: Chapter = Writer::MAKING;
-
-/// How many mounts the namespace has made that has most of them.
-pub(crate) fn most_made(image: &Image) -> usize {
-    all(image).map(|changes| made(changes).count()).max().unwrap_or(0)
-}
-
-/// What is changed in each, the first process's before the others.
-fn all(image: &Image) -> impl Iterator<Item = &[MountChange]> {
-    let others = image.mount_spaces.iter().map(|space| space.changes.as_slice());
-    [image.mounts.as_slice()].into_iter().chain(others)
-}
-
-fn made(changes: &[MountChange]) -> impl Iterator<Item = &MountChange> {
-    changes.iter().filter(|change| is_made(change))
-}
-
-/// The contents of an image that are in what is mounted, besides what each clone is given.
-pub(crate) fn contents(image: &Image) -> Vec<Range<usize>> {
-    let range = |change: &MountChange| match change {
-        MountChange::Memory { contents: (first, behind), .. } => Some(*first..*behind),
-        _ => None,
-    };
-    all(image).flatten().filter_map(range).collect()
-}
 
 /// Writes the maker's steps that change the first process's own. `inside` writes what is made once all is mounted, and before nobody may write to what nobody could write to.
 pub(crate) fn make_first(
@@ -272,6 +247,7 @@ const FSOPEN_CLOEXEC: u64 = 1;
 const FSCONFIG_SET_STRING: u64 = 1;
 const FSCONFIG_CMD_CREATE: u64 = 6;
 const FSMOUNT_CLOEXEC: u64 = 1;
+
 /// `MOVE_MOUNT_F_EMPTY_PATH`, `MOVE_MOUNT_T_EMPTY_PATH`.
 const MOVE_MOUNT_EMPTY_PATHS: u64 = 0x4 | 0x40;
 

@@ -5,35 +5,21 @@ use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::freeze::Subject;
 use crate::given;
-use crate::image::{Area, AreaKind, Process};
-use crate::mount_difference::{self, Difference, Link, MountChange};
+use crate::image::namespace::MOST_MOUNT_SPACES;
+use crate::image::namespace_kind::MOUNTS;
+use crate::image::{Area, AreaKind, MountChange, MountSpace, Process, mount};
+use crate::mount_difference::Difference;
 use crate::mount_tree::MountTree;
-use crate::namespaces::MOUNTS;
 use crate::open_namespaces;
 use crate::proc_file;
 use crate::refusal::Refusal;
 use crate::tree::{self, Member};
 use pando_kernel::CallError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-
-/// Such a namespace: a copy of the first process's, and changes to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountSpace {
-    /// What it hears of what is mounted in the first process's.
-    pub link: Link,
-    /// Whether others can hear of what is mounted in it.
-    pub shared: bool,
-    /// What differs, in the order in which it is made.
-    pub changes: Vec<MountChange>,
-}
-
-/// The most of them.
-pub(crate) const MOST: usize = 256;
 
 /// One, and a process that is in it.
 #[derive(Debug)]
@@ -97,8 +83,8 @@ impl Spaces {
         let number = self.all.len();
         let earlier: Vec<&MountTree> = self.all.iter().map(|space| &space.tree).collect();
         let difference = match &tree {
-            Some(tree) if number < MOST => Difference::between(&self.first, tree, &earlier),
-            Some(_) => refused(format!("more than {MOST} mnt namespaces")),
+            Some(tree) if number < MOST_MOUNT_SPACES => Difference::between(&self.first, tree, &earlier),
+            Some(_) => refused(format!("more than {MOST_MOUNT_SPACES} mnt namespaces")),
             // What it sees as its root is none of a mount, as after chroot(2); or there is too much of it.
             None => refused("a mnt namespace of its own whose mounts cannot be told".into()),
         };
@@ -137,11 +123,10 @@ impl Spaces {
 
     /// Whether something is mounted in the first process's namespace that was not there at its start, at a path.
     pub(crate) fn is_changed_at(&self, at: &str) -> bool {
-        let (Some((_, difference)), is_at) = (&self.start, |one: &MountChange| mount_difference::path(one) == at)
-        else {
+        let (Some((_, difference)), is_at) = (&self.start, |one: &MountChange| mount::path(one) == at) else {
             return false;
         };
-        difference.changes.iter().any(|one| mount_difference::is_made(one) && is_at(one))
+        difference.changes.iter().any(|one| mount::is_made(one) && is_at(one))
     }
 
     /// A process that is in each, and what is said where it may not be.

@@ -1,5 +1,6 @@
 //! The mounts of a namespace as a tree, out of /proc/PID/mountinfo (proc(5)): what is mounted on what, where a path leads, and by which paths a place is had.
 
+use crate::image::mount::joined;
 use pando_kernel::mount::{self, MountEntry};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -190,14 +191,6 @@ impl MountTree {
 fn below<'a>(path: &'a str, above: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(above.trim_end_matches('/'))?;
     (rest.is_empty() || rest.starts_with('/')).then_some(if rest == "/" { "" } else { rest })
-}
-
-/// A path and what follows it: nothing, or a slash and more.
-pub(crate) fn joined(path: &str, rest: &str) -> String {
-    match (path.trim_end_matches('/'), rest) {
-        ("", "") => "/".to_owned(),
-        (path, rest) => format!("{path}{rest}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Namespaces beside those of the first process: which there are of a kind, by the processes that are in them and the descriptors that lead to them; and how the
 //! maker makes them. A descriptor keeps each, by which processes enter it and the maker comes back.
 
+use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK};
 use crate::open_namespaces::OpenNamespaces;
 use crate::proc_file;
 use crate::refusal::Refusal;
@@ -10,49 +11,10 @@ use crate::tree::{self, Member};
 use pando_kernel::{CallError, Context};
 use std::os::unix::fs::MetadataExt;
 
-/// A kind of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
-    /// What one is called.
-    pub(crate) name: &'static str,
-    /// The name of its link in /proc/PID/ns.
-    link: &'static str,
-    /// `CLONE_NEW*`.
-    pub(crate) flag: i32,
-}
-
-pub(crate) const HOST_NAMES: Kind = Kind { name: "a namespace of host names", link: "uts", flag: libc::CLONE_NEWUTS };
-pub(crate) const IPC: Kind = Kind { name: "an ipc namespace", link: "ipc", flag: libc::CLONE_NEWIPC };
-pub(crate) const MOUNTS: Kind = Kind { name: "a mnt namespace", link: "mnt", flag: libc::CLONE_NEWNS };
-pub(crate) const NETWORK: Kind = Kind { name: "a net namespace", link: "net", flag: libc::CLONE_NEWNET };
-pub(crate) const USERS: Kind = Kind { name: "a user namespace", link: "user", flag: libc::CLONE_NEWUSER };
-
-/// Those of which a clone has none but the first process's.
-const ONLY: [Kind; 3] = [
-    Kind { name: "a pid namespace", link: "pid", flag: libc::CLONE_NEWPID },
-    Kind { name: "a cgroup namespace", link: "cgroup", flag: libc::CLONE_NEWCGROUP },
-    Kind { name: "a time namespace", link: "time", flag: libc::CLONE_NEWTIME },
-];
-
 impl Kind {
-    /// That of a flag.
-    pub(crate) fn of_flag(flag: i32) -> Option<Self> {
-        [HOST_NAMES, IPC, MOUNTS, NETWORK, USERS].into_iter().chain(ONLY).find(|kind| kind.flag == flag)
-    }
-
     /// Which one a process is in, as /proc tells them apart.
     pub(crate) fn of(self, outer: i32) -> Result<String, CallError> {
         proc_file::link(outer, &format!("ns/{}", self.link))
-    }
-
-    /// What leads to the one that a process is in.
-    pub(crate) fn at(self, outer: i32) -> String {
-        format!("/proc/{outer}/ns/{}", self.link)
-    }
-
-    /// How /proc tells of one with an inode.
-    pub(crate) fn told(self, inode: u64) -> String {
-        format!("{}:[{inode}]", self.link)
     }
 
     /// Whether a path leads to the same as we are in.
@@ -191,9 +153,4 @@ pub(crate) fn thread_objection(outer: i32) -> Option<(String, &'static str)> {
     };
     let kind = [MOUNTS, IPC, NETWORK, HOST_NAMES].into_iter().find(strays)?;
     Some((format!("a thread with {} of its own", kind.name), "stop what made it"))
-}
-
-/// How many are kept open: those of an image and the first process's, if there are any.
-pub(crate) fn with_first(count: usize) -> u64 {
-    if count == 0 { 0 } else { count as u64 + 1 }
 }

@@ -2,10 +2,11 @@
 
 use crate::descriptors::Found;
 use crate::freeze::Subject;
+use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::image::{FileKind, Image, Process};
 use crate::ipc_spaces;
 use crate::mount_spaces::Spaces;
-use crate::namespaces::{Beside, HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, Space, USERS};
+use crate::namespaces::{Beside, Space};
 use crate::net_spaces;
 use crate::objects::Slots;
 use crate::open_namespaces::{OpenNamespace, OpenNamespaces};
@@ -151,8 +152,8 @@ pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, proces
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_names::{self, HostNames};
-    use crate::net_spaces::NetSpace;
+    use crate::host_names;
+    use crate::image::{HostNames, NetSpace};
 
     #[test]
     fn each_process_enters_its_own_and_nobody_where_there_is_but_one() {

@@ -1,30 +1,19 @@
 //! Network namespaces of a process's own (network_namespaces(7)), as services have that are kept from the network: a clone has them again where there is nothing
 //! but the loopback device, and sockets. A socket belongs to the one that it was made in, wherever its process is by now.
 
-use crate::image::Image;
-use crate::namespaces::{Beside, NETWORK};
+use crate::image::namespace::{LOOPBACK, MOST_NET_SPACES};
+use crate::image::namespace_kind::NETWORK;
+use crate::image::{Image, NetSpace};
+use crate::namespaces::Beside;
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::Writer;
 use pando_kernel::network::{self, Address, Network};
 use pando_kernel::{CallError, Context, namespace};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
-
-/// Such a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetSpace {
-    /// Whether its loopback device is up, with the addresses that it has then.
-    pub up: bool,
-}
-
-/// The most of them.
-pub(crate) const MOST: usize = 256;
-
-pub(crate) const LOOPBACK: &str = "lo";
 
 /// What is in each, and what of that a clone's would not have.
 pub(crate) fn look(nets: &Beside) -> Result<(Vec<Network>, Vec<Refusal>), CallError> {
@@ -32,8 +21,8 @@ pub(crate) fn look(nets: &Beside) -> Result<(Vec<Network>, Vec<Refusal>), CallEr
         "remove it; of a net namespace of a process's own the loopback device comes along, with 127.0.0.1/8 and ::1";
     let (mut networks, mut refusals) = (Vec::new(), Vec::new());
     for space in nets.all() {
-        if networks.len() >= MOST {
-            refusals.push(space.refusal(format!("more than {MOST} net namespaces"), "stop what made them"));
+        if networks.len() >= MOST_NET_SPACES {
+            refusals.push(space.refusal(format!("more than {MOST_NET_SPACES} net namespaces"), "stop what made them"));
             break;
         }
         let look = || Network::of(File::open(&space.at)?.as_fd());

@@ -1,13 +1,23 @@
 //! What the maker makes before it forks: the open files that processes share.
 
-use crate::image::{FileKind, Image, OpenFile};
-use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS, with_first};
+use crate::content_making;
+use crate::control_groups;
+use crate::host_names;
+use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS, with_first};
+use crate::image::{FileKind, Image, OpenFile, made_mounts, own_proc, pidfd, user_turns};
+use crate::inotify;
+use crate::ipc_spaces;
+use crate::mount_making;
+use crate::net_spaces;
+use crate::open_namespaces;
+use crate::own_network;
+use crate::plain_socket;
+use crate::pressure;
+use crate::queues;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
-use crate::{
-    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, net_spaces, open_namespaces,
-    own_network, own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making, user_spaces,
-};
+use crate::terminals;
+use crate::unix_making;
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -44,6 +54,7 @@ const LOWEST: u64 = 160;
 /// So many a process has room for without a table of its own, which takes the kernel 2 KiB for each process from then on. Where few are needed the first is
 /// [`FEW`]; a request's lie below.
 const WITHOUT_TABLE: u64 = 64;
+
 const FEW: u64 = 32;
 
 /// A request has three descriptors, one for each hierarchy of version 1, and what is supplied; with no more than this of that it fits below [`FEW`].
@@ -77,12 +88,12 @@ impl Slots {
             passing: image.terminals.iter().map(|one| u64::from(one.number) + 1).max().unwrap_or(0),
             contents: image.contents.len() as u64,
             host_names: image.host_names.len() as u64,
-            mounting: mount_making::most_made(image) as u64,
+            mounting: made_mounts::most_made(image) as u64,
             mount_spaces: with_first(image.mount_spaces.len()),
             ipc_spaces: with_first(image.ipc_spaces),
             net_spaces: with_first(image.net_spaces.len()),
             user_spaces: image.user_spaces.len() as u64,
-            turns: user_spaces::count_turns(image) as u64,
+            turns: user_turns::count_turns(image) as u64,
         }
     }
 
@@ -263,7 +274,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
 /// Those that are opened in a mount namespace.
 fn files(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
     for (number, file) in image.files.iter().enumerate().filter(|(_, file)| file.mount_space == space) {
-        if own_proc::is_one(image, number) || process_descriptors::of(image, number).is_some() {
+        if own_proc::is_one(image, number) || pidfd::of(image, number).is_some() {
             continue;
         }
         make(writer, image, file, slots, number);

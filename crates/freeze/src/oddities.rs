@@ -76,7 +76,7 @@ impl<'a> Usual<'a> {
 mod tests {
     use super::*;
     use crate::asking::OfProcess;
-    use crate::host_settings::ByHost;
+    use crate::image::ByHost;
 
     #[test]
     fn what_a_guest_is_kept_in_is_no_oddity_and_what_is_in_that_is() {

@@ -2,7 +2,7 @@
 //! stands for its namespace there: the first process's, or one of the image's own, also where no process is in that.
 
 use crate::descriptors::Found;
-use crate::namespaces::Kind;
+use crate::image::namespace_kind::Kind;
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::Writer;

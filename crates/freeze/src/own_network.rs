@@ -5,8 +5,9 @@
 
 use crate::freeze::Subject;
 use crate::image::Image;
-use crate::namespaces::NETWORK;
-use crate::net_spaces::{self, LOOPBACK};
+use crate::image::namespace::{LOOPBACK, MOST_NET_SETTINGS};
+use crate::image::namespace_kind::NETWORK;
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::{Call, Writer};
@@ -30,9 +31,6 @@ pub struct GivenNetwork {
     /// What each guest's is set to.
     pub settings: Vec<(String, String)>,
 }
-
-/// The most settings that come along.
-pub(crate) const MOST: usize = 512;
 
 /// What stands in the way, said of a process that is there.
 pub(crate) fn objections(subject: &Subject<'_>, members: &[Member]) -> Result<Vec<Refusal>, CallError> {
@@ -104,7 +102,7 @@ fn changed(now: NetworkSettings, new: &NetworkSettings, given: &[(String, String
     let same = |path: &String, value: &String| {
         usual(path).is_none_or(|usual| usual.split_ascii_whitespace().eq(value.split_ascii_whitespace()))
     };
-    let mut all: Vec<_> = now.into_iter().filter(|(path, value)| !same(path, value)).take(MOST).collect();
+    let mut all: Vec<_> = now.into_iter().filter(|(path, value)| !same(path, value)).take(MOST_NET_SETTINGS).collect();
     // It sets others.
     all.sort_by_key(|(path, _)| !path.ends_with("/ip_forward"));
     all

@@ -2,7 +2,8 @@
 //! opens it itself, and waits for that.
 
 use crate::descriptors::{Found, Outside, supplied};
-use crate::image::{FileKind, Image, Process};
+use crate::image::pidfd::of;
+use crate::image::{Image, Process};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::{Call, Chapter, Writer};
@@ -48,14 +49,6 @@ pub(crate) fn objections(
 
 /// `PIDFD_THREAD`, since Linux 6.9.
 const THREAD: i32 = libc::O_EXCL;
-
-/// The process that an open file is a descriptor of.
-pub(crate) fn of(image: &Image, file: usize) -> Option<i32> {
-    match image.files.get(file)?.kind {
-        FileKind::Process { pid } => Some(pid),
-        _ => None,
-    }
-}
 
 /// Writes a process's opening of its own, to where the maker would have left them.
 pub(crate) fn open(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {

@@ -2,8 +2,9 @@
 
 use crate::credentials::IdMaps;
 use crate::descriptors::{Found, Outside, is, supplied};
-use crate::image::{FileKind, Image, OpenFile};
-use crate::namespaces::IPC;
+use crate::image::ipc::{LONGEST_MESSAGE, MOST_MESSAGES, MOST_QUEUES};
+use crate::image::namespace_kind::IPC;
+use crate::image::{FileKind, Image, OpenFile, Queue};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::Writer;
@@ -11,33 +12,8 @@ use crate::sysv::inside;
 use crate::tree::Member;
 use pando_kernel::{CallError, Context, mqueue};
 use rustix::fs::{FileType, Mode, OFlags};
-use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-
-/// One of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queue {
-    /// Its name, without the slash that programs put before it.
-    pub name: String,
-    /// Its mode.
-    pub mode: u32,
-    /// Its owner and group.
-    pub owner: (u32, u32),
-    /// How many messages it takes.
-    pub capacity: u64,
-    /// How many bytes each of them may have.
-    pub longest: u64,
-    /// What waits in it: priority and bytes, in the order in which they will be taken.
-    pub messages: Vec<(u32, Vec<u8>)>,
-}
-
-/// What a new ipc namespace lets a queue have (`DFLT_MSGMAX`, `DFLT_MSGSIZEMAX`).
-pub(crate) const MOST_MESSAGES: u64 = 10;
-pub(crate) const LONGEST: u64 = 8192;
-
-/// More of them than a new namespace takes (`DFLT_QUEUESMAX`).
-pub(crate) const MOST: usize = 256;
 
 /// The queues of an ipc namespace.
 #[derive(Debug)]
@@ -155,7 +131,7 @@ impl Queues {
         let mut refuse = |kind: String, advice| {
             refusals.push(Refusal { pid, name: process.clone(), descriptor: None, kind, advice });
         };
-        if each.len() > MOST {
+        if each.len() > MOST_QUEUES {
             refuse(format!("{} message queues, more than a new system takes", each.len()), "unlink some");
         }
         for (name, file) in each {
@@ -167,7 +143,7 @@ impl Queues {
                     "have it wait instead",
                 );
             }
-            if about.capacity > MOST_MESSAGES || about.longest > LONGEST {
+            if about.capacity > MOST_MESSAGES || about.longest > LONGEST_MESSAGE {
                 let kind = format!("the message queue /{name}, which takes more than a new system lets it");
                 refuse(kind, "make it for at most 10 messages of 8192 bytes");
             }

@@ -18,6 +18,7 @@ use pando_kernel::trace::Registers;
 
 /// Bytes of the instructions, and of what is left behind them.
 pub(crate) const LENGTH: usize = CODE + 16;
+
 const CODE: usize = 24;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP: [u8; 2] = [0xff, 0xe1];
@@ -28,6 +29,7 @@ const PLACES: [u64; 4] = [0, 2, 12, 22];
 
 /// Places in a frame's registers.
 const RSI: usize = 9;
+
 const RAX: usize = 13;
 const RIP: usize = 16;
 

@@ -7,9 +7,8 @@
 //! Each has a socket in the place of the one that was connected; it was made by the process itself, in its network and control group, and is
 //! given its connection from here, which takes privilege over the network. What waited at a listener connects to that anew: it has sent nothing that anybody has.
 
-use crate::connections::{Bytes, Connection, Ends, Peer, owners};
-use crate::image::Image;
-use crate::socket_options::SocketOption;
+use crate::image::connection::{Bytes, Connection, Ends, Peer, owners};
+use crate::image::{Image, SocketOption};
 use crate::unix_socket;
 use pando_kernel::tcp_repair::{self, Queue};
 use pando_kernel::{CallError, Context, socket_option};
@@ -233,7 +232,7 @@ fn fill(socket: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::Ended;
+    use crate::image::connection::Ended;
 
     fn connection() -> Connection {
         let end = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -1,10 +1,9 @@
 //! The options of sockets: those that differ from what a new socket of the same kind has.
 
+use crate::image::SocketOption;
+use crate::image::socket::{PASSCRED, PEEK_OFF, RCVBUF, SNDBUF};
 use pando_kernel::socket_option;
 use std::os::fd::AsFd;
-
-/// An option: level, number, the kernel's bytes.
-pub type SocketOption = (i32, i32, Vec<u8>);
 
 /// Options that make a socket behave as it does, by level: SOL_SOCKET, IP, IPv6, TCP, UDP, raw, ICMPv6, netlink. What only counts or names devices is not among them.
 const KEPT: [(i32, &[i32]); 8] = [
@@ -21,11 +20,6 @@ const KEPT: [(i32, &[i32]); 8] = [
     (58, &[1]),
     (270, &[3, 4, 5, 8, 10, 11, 12]),
 ];
-
-pub(crate) const SNDBUF: i32 = 7;
-pub(crate) const RCVBUF: i32 = 8;
-pub(crate) const PASSCRED: i32 = 16;
-pub(crate) const PEEK_OFF: i32 = 42;
 
 /// What is set on a socket and not on a new one.
 pub(crate) fn differing(socket: impl AsFd, fresh: impl AsFd) -> Vec<SocketOption> {

@@ -1,6 +1,6 @@
 //! What waits in a unix socket, message after message, and left there: looked at by an offset (SO_PEEK_OFF), with copies of the descriptors that come along.
 
-use crate::socket_options::{self, PEEK_OFF};
+use crate::image::socket::{PEEK_OFF, RCVBUF};
 use pando_kernel::socket_peek::{self, Peeked};
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -100,7 +100,7 @@ fn messages(socket: &OwnedFd, kind: i32) -> Result<Vec<Message>, CallError> {
         Err(error) => return Err(error).context(what),
     };
     offset.set(0)?;
-    let room = (option(socket, socket_options::RCVBUF)? as usize).max(LARGEST);
+    let room = (option(socket, RCVBUF)? as usize).max(LARGEST);
     while messages.len() < MOST {
         match look(socket, room) {
             Ok(Some(message)) if is_end(socket, kind, &message) => break,

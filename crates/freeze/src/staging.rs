@@ -7,6 +7,7 @@
 //! What processes share since a fork lies there once. Each process of a clone that has it takes it along as it is forked, and moves its own copy of the mapping, whose
 //! pages are the holder's until somebody writes to them.
 
+use crate::image::memory::is_kept;
 use crate::image::{Area, AreaKind, Image, Process};
 use crate::objects::Slots;
 use crate::origin::Origin;
@@ -325,11 +326,6 @@ fn settle(writer: &mut Writer, area: &Area, at: u64) {
     for advice in area.advice.iter().filter(|advice| is_kept(**advice)) {
         writer.attempt(Writer::STAGING, "advising on memory", libc::SYS_madvise, &[at, length, u64::from(*advice)]);
     }
-}
-
-/// Whether staged memory can have the advice already. What forks leave out must be said where nothing forks any more.
-pub(crate) fn is_kept(advice: u32) -> bool {
-    !matches!(advice as i32, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Processes that stand still, and who keeps them so: a task that outlives the daemon, so that they run on as they were whatever becomes of that.
 
-use crate::connections::{Connected, Connection, Ends, Scope, Taken};
+use crate::connections::{Connected, Scope, Taken};
 use crate::freeze::Subject;
 use crate::image::Image;
+use crate::image::connection::{Connection, Ends};
 use crate::in_flight::Flight;
 use crate::origin::Origin;
 use crate::refusal::FreezeError;

@@ -1,12 +1,13 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
 use crate::aio;
-use crate::areas::{self, Seen, USER_END};
+use crate::areas::{self, Seen};
 use crate::contents::DELETED;
 use crate::control_groups;
 use crate::descriptors::{self, Found, Outside};
 use crate::first;
 use crate::freeze::{Known, Subject};
+use crate::image::memory::USER_END;
 use crate::image::{Area, AreaKind};
 use crate::in_flight::Flight;
 use crate::inotify::{self, Searched};
@@ -86,6 +87,7 @@ pub(crate) fn survey_stopped(
 
 /// What is said of processes that somebody traces.
 pub(crate) const TRACED: &str = "it is being traced";
+
 pub(crate) const END_DEBUGGER: &str = "end the debugger";
 
 /// The same for processes that are known. A process that has gone meanwhile has nothing against it.
@@ -210,7 +212,7 @@ fn between(
     refusals.extend(sockets::objections(init, descriptors, outside, (&nested.nets, stopped))?);
     refusals.extend(inotify::objections(init, descriptors, outside, searched)?);
     refusals.extend(own_proc::objections(tree::number_inside(init), descriptors, outside));
-    let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
+    let supplied = |one: &Found| crate::descriptors::supplied(one, outside).is_some();
     refusals.extend(terminals::objections(descriptors, subject.console, supplied));
     Ok(refusals)
 }

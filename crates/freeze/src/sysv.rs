@@ -4,59 +4,17 @@
 //! generation. What lies between is made and removed again.
 
 use crate::credentials::IdMaps;
-use crate::image::{Area, AreaKind};
-use crate::namespaces::IPC;
+use crate::image::namespace_kind::IPC;
+use crate::image::{Area, AreaKind, Keyed, KeyedKind};
 use crate::proc_file::malformed;
 use crate::refusal::Refusal;
 use crate::sysv_making::steps_to;
 use crate::tree::Member;
 use pando_kernel::{CallError, Context, sysv};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
-
-/// Something with a number and a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keyed {
-    /// Its number.
-    pub id: i32,
-    /// Its key.
-    pub key: i32,
-    /// Its mode; of a segment also `SHM_DEST`.
-    pub mode: u32,
-    /// Its owner and group.
-    pub owner: (u32, u32),
-    /// What it is.
-    pub kind: KeyedKind,
-}
-
-/// What it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum KeyedKind {
-    /// Shared memory: its length, and what is in it.
-    Segment {
-        /// Bytes.
-        length: u64,
-        /// Content up to the last byte that is not 0.
-        #[serde(with = "serde_bytes")]
-        content: Vec<u8>,
-    },
-    /// Semaphores: their values.
-    Semaphores {
-        /// One for each.
-        values: Vec<u16>,
-    },
-    /// A queue of messages.
-    Queue {
-        /// Type and bytes.
-        messages: Vec<(i64, Vec<u8>)>,
-    },
-}
-
-/// Marked to go when nobody uses it any more.
-pub(crate) const SHM_DEST: u32 = 0o1000;
 
 /// Shared memory of this kind is copied through memory of ours: the largest that is.
 const LARGEST: u64 = 256 << 20;

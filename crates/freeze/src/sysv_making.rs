@@ -1,8 +1,8 @@
 //! How a clone's System V objects are made: in the order of their numbers, which a new namespace counts through.
 
-use crate::image::{AreaKind, Image, Process};
+use crate::image::ipc::SHM_DEST;
+use crate::image::{AreaKind, Image, Keyed, KeyedKind, Process};
 use crate::script::{Chapter, Writer};
-use crate::sysv::{Keyed, KeyedKind, SHM_DEST};
 use pando_restorer::Special;
 use std::collections::BTreeSet;
 
@@ -10,6 +10,7 @@ const MAKING: Chapter = Writer::MAKING;
 
 /// A namespace hands out so many places in turn (RADIX_TREE_MAP_SIZE), as long as few are taken, and so many generations apart.
 const PLACES: i32 = 64;
+
 const GENERATION: i32 = 32_768;
 
 /// How many numbers a new namespace hands out up to this one.

@@ -7,7 +7,8 @@
 
 use crate::credentials::IdMaps;
 use crate::descriptors::Found;
-use crate::image::{FileKind, Image, OpenFile, Process};
+use crate::image::file::HIGHEST_TERMINAL;
+use crate::image::{FileKind, Image, OpenFile, Process, Terminal, TerminalEnd};
 use crate::objects::Slots;
 use crate::proc_file::{Lines, Stat};
 use crate::refusal::Refusal;
@@ -18,40 +19,6 @@ use crate::tree::{self, Member};
 use crate::unix_socket;
 use pando_kernel::{CallError, Context, terminal};
 use rustix::fs::{FileType, Mode, OFlags};
-use serde::{Deserialize, Serialize};
-use std::os::fd::OwnedFd;
-
-/// One of them, with both of its ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terminal {
-    /// Its number in /dev/pts.
-    pub number: u32,
-    /// The kernel's `struct termios2`.
-    pub settings: Vec<u8>,
-    /// Rows, columns, and as many pixels.
-    pub size: [u16; 4],
-    /// Whether the master is in packet mode.
-    pub packets: bool,
-    /// Owner, group and mode of its file in /dev/pts.
-    pub owner: (u32, u32, u32),
-    /// The process that leads the session whose terminal it is; 0 for none.
-    pub session: i32,
-    /// The process group that reads from it; 0 for none.
-    pub foreground: i32,
-    /// Whether it is the console, whose master is outside: a clone has it already.
-    pub kept: bool,
-}
-
-/// What an open file is of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TerminalEnd {
-    /// The end of whoever shows it.
-    Master,
-    /// The end of who runs on it.
-    Other,
-    /// The same, opened as /dev/console.
-    Console,
-}
 
 /// What a descriptor is of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +29,6 @@ enum End {
     /// /dev/tty: whichever the session has.
     Own,
 }
-
-/// Numbers beyond this are too many to count through.
-pub(crate) const HIGHEST: u32 = 255;
 
 const OTHERS: u32 = 136;
 const ALTERNATE: u32 = 5;
@@ -122,7 +86,7 @@ pub(crate) fn objections(
         let mastered = |other: &(&Member, &Found, End, Option<u32>)| other.2 == End::Master && other.3 == *number;
         let advice = match number {
             Some(_) if *number == console => continue,
-            Some(number) if *number > HIGHEST => "close terminals, so that their numbers are low",
+            Some(number) if *number > HIGHEST_TERMINAL => "close terminals, so that their numbers are low",
             Some(_) if *end == End::Master || ends.iter().any(mastered) => continue,
             _ => "start the program without a terminal, or in one that a program inside has made (tmux, script)",
         };
@@ -183,16 +147,6 @@ pub(crate) fn console(init: i32, number: u32, image: &mut Image) -> Result<(), C
     Ok(())
 }
 
-impl Terminal {
-    fn look(&mut self, file: &OwnedFd) -> std::io::Result<()> {
-        self.settings = terminal::settings(file)?.to_vec();
-        let size = rustix::termios::tcgetwinsize(file)?;
-        self.size = [size.ws_row, size.ws_col, size.ws_xpixel, size.ws_ypixel];
-        self.owner = (0, 5, 0o620);
-        Ok(())
-    }
-}
-
 /// Notes whose terminals they are.
 pub(crate) fn sessions(image: &mut Image, stopped: &[Stopped]) {
     let Image { terminals, processes, .. } = image;
@@ -222,7 +176,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     let zero = writer.words(&[0]);
     let multiplexer = writer.string("/dev/ptmx");
     let mut passing = 0;
-    for number in 0..=highest.min(HIGHEST) {
+    for number in 0..=highest.min(HIGHEST_TERMINAL) {
         let Some(place) = image.terminals.iter().position(|one| one.number == number) else {
             let arguments = [AT_FDCWD, multiplexer, OPENING];
             let slot = slots.passing(passing);

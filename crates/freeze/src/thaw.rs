@@ -1,10 +1,10 @@
 //! Starting a holder from an image on disk. Every bit of it is checked before anything is done.
 
-use crate::aio;
 use crate::bounded;
 use crate::check;
 use crate::freeze::Frozen;
 use crate::holder::Holder;
+use crate::image::aio;
 use crate::keep::{self, MEMORY, TREE, Tree};
 use crate::limits;
 use crate::machine::{self, Machine};

@@ -1,26 +1,17 @@
 //! How a thread has the kernel treat it, beyond who it is and how it is scheduled. What it makes, threads and processes, has the same.
 
+use crate::image::ThreadSettings;
 use crate::proc_file::Lines;
 use crate::script::{Chapter, Writer};
-use serde::{Deserialize, Serialize};
-
-/// That.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadSettings {
-    /// What personality(2) says.
-    pub personality: u32,
-    /// Whether it is ended as soon as memory that it has fails, rather than when it reads it; none if as the machine has it (PR_MCE_KILL).
-    pub memory_failure: Option<bool>,
-    /// What the processor must not guess for it (PR_SET_SPECULATION_CTRL): its number, and `PR_SPEC_*`.
-    pub speculation: Vec<(u32, u32)>,
-}
 
 /// PF_MCE_PROCESS and PF_MCE_EARLY of include/linux/sched.h, which a stat file shows.
 const OWN_FAILURE: u64 = 0x80;
+
 const EARLY_FAILURE: u64 = 0x0800_0000;
 
 /// What a status file calls what the processor can be kept from, by number.
 const GUESSES: [(u32, &str); 2] = [(0, "Speculation_Store_Bypass"), (1, "SpeculationIndirectBranch")];
+
 const PR_SPEC_DISABLE: u32 = 4;
 const PR_SPEC_FORCE_DISABLE: u32 = 8;
 

@@ -3,23 +3,27 @@
 
 use crate::aio::AioContext;
 use crate::asking::{OfProcess, OfThread, is_set};
-use crate::host_settings::ByHost;
+use crate::image::ByHost;
+use crate::image::memory::barriers_registered;
 use crate::interrupted::{self, Until};
-use crate::memory_rules;
 use crate::oddities::Oddities;
 use std::io;
 
 /// Bytes of the program's `struct thread`: words, and a name.
 pub(crate) const THREAD: usize = WORDS * 8 + RESTART;
+
 const WORDS: usize = 19;
 const RESTART: usize = 40;
 
 /// Bytes of its `struct process`.
 pub(crate) const PROCESS: usize = 48 + SIGNALS * ACTION;
+
 const SIGNALS: usize = 64;
 const ACTION: usize = 32;
+
 /// Where that says how many records of contexts follow it.
 const CONTEXTS_AT: usize = 5;
+
 /// If nobody tells of them.
 const UNTOLD: u64 = u64::MAX;
 
@@ -28,18 +32,21 @@ const CONTEXT: usize = 32;
 
 /// In a thread's record: what security modules keep of it, and how many layers each would be if it were a Landlock domain.
 const SECURITY_AT: usize = 7;
+
 const SECURITY: usize = 4;
 const LAYERS_AT: usize = SECURITY_AT + SECURITY;
 const LEADS_AT: usize = LAYERS_AT + SECURITY / 2;
 
 /// `SS_DISABLE`, `SS_ONSTACK` and `SS_AUTODISARM` of sigaltstack(2).
 const NO_STACK: u64 = 2;
+
 const ON_STACK: u64 = 1;
 const GIVEN_UP_IN_HANDLERS: u64 = 1 << 31;
 
 /// The kernel's flags of a memory: the lowest two say whether it is dumpable, the next nine what a core dump has of it. The others are the kernel's own
 /// affair, and have changed their places; those from here up tell, among others, of what a process has asked for its memory as a whole.
 const DUMPABLE: u64 = 3;
+
 const CORE_DUMP: u32 = 2;
 const CORE_DUMPS: u64 = 0x1ff;
 const LATER_FLAGS: u32 = 28;
@@ -128,7 +135,7 @@ fn of_process(record: &[u8]) -> OfProcess {
         subreaper: bits as u32 == 1,
         dumpable: flags & DUMPABLE == 1,
         by_host: ByHost { memory_shortage: (bits >> 32) as i32, core_dump: (flags >> CORE_DUMP & CORE_DUMPS) as u32 },
-        barriers: memory_rules::registrations(state),
+        barriers: barriers_registered(state),
     }
 }
 

@@ -3,13 +3,12 @@
 //!
 //! What was accepted has its listener's name, which no second socket can have: it is had by connecting to the listener and accepting that.
 
-use crate::image::Image;
+use crate::image::socket::SNDBUF;
+use crate::image::{Image, SocketOption, UnixSocket, Waiting};
 use crate::net_spaces;
 use crate::objects::Slots;
 use crate::script::Writer;
-use crate::socket_options::{SNDBUF, SocketOption};
 use crate::staging::AT_FDCWD;
-use crate::unix_socket::{UnixSocket, Waiting};
 use pando_restorer::Special;
 
 const MAKING: crate::script::Chapter = Writer::MAKING;

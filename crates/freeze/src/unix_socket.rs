@@ -1,103 +1,23 @@
 //! Unix sockets: who is connected to whom, what waits in them, what they are called.
 
 use crate::contents::DELETED;
-use crate::image::Image;
+use crate::image::namespace_kind::NETWORK;
+use crate::image::socket::path;
+use crate::image::{Image, UnixSocket, Waiting};
 use crate::in_flight::Flight;
 use crate::lost_names;
-use crate::namespaces::{Beside, NETWORK};
+use crate::namespaces::Beside;
 use crate::nested::Nested;
 use crate::open_files::Place;
 use crate::proc_file::{self, malformed};
-use crate::socket_options::{self, SocketOption};
+use crate::socket_options;
 use crate::socket_queue;
 use pando_kernel::unix_diag::{self, UnixEntry};
 use pando_kernel::{CallError, Context, foreign_memory, pidfd, socket_option};
 use rustix::fs::{FileType, Stat};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-
-/// A unix socket.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnixSocket {
-    /// Its open file, an index into [`Image::files`].
-    pub file: usize,
-    /// Which network namespace it belongs to, an index into [`Image::net_spaces`]; none if the first process's.
-    pub net_space: Option<usize>,
-    /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
-    pub kind: i32,
-    /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
-    pub name: Vec<u8>,
-    /// The directory that a name without a leading slash starts at.
-    pub directory: String,
-    /// Mode, owner and group of the file that it is bound to, if that is still there.
-    pub place: Option<(u32, u32, u32)>,
-    /// The path of that file, if it was renamed or linked since.
-    pub published: Option<String>,
-    /// Whether the directory of its name is gone, and has to be there while it is bound.
-    pub borrows_directory: bool,
-    /// Whether it is connected.
-    pub connected: bool,
-    /// What it is connected to, an index into [`Image::unix`]; nothing if that is gone.
-    pub peer: Option<usize>,
-    /// What waits to be received.
-    pub queue: Vec<Waiting>,
-    /// 1 if it receives no more, 2 if it sends no more, 3 for both.
-    pub shut: u8,
-    /// How many connections may wait, if it listens.
-    pub backlog: Option<u32>,
-    /// Those that wait: indices into [`Image::unix`].
-    pub waiting: Vec<usize>,
-    /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is made.
-    pub is_reset: bool,
-    /// Options.
-    pub options: Vec<SocketOption>,
-    /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
-    #[serde(skip)]
-    pub(crate) carries: bool,
-    /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
-    #[serde(skip)]
-    pub(crate) is_elsewhere: bool,
-    /// Whether the directory of its name is gone, so that it cannot be made.
-    #[serde(skip)]
-    pub(crate) is_homeless: bool,
-    /// Whether its file has another name, and nobody knows which.
-    #[serde(skip)]
-    pub(crate) is_lost: bool,
-}
-
-/// A message, or a part of a stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// What.
-    #[serde(with = "serde_bytes")]
-    pub bytes: Vec<u8>,
-    /// The sender's address, as the kernel has it.
-    pub from: Vec<u8>,
-    /// The open files that come with it, indices into [`Image::files`]: with the first byte, if it is part of a stream.
-    pub files: Vec<usize>,
-}
-
-impl UnixSocket {
-    /// Whether it has a name: of a file or an abstract one.
-    pub(crate) fn is_named(&self) -> bool {
-        self.name.len() > 2
-    }
-
-    /// The path of its name, unless it is abstract.
-    pub(crate) fn path(&self) -> Option<String> {
-        path(&self.name, &self.directory)
-    }
-}
-
-/// The path in an address.
-fn path(address: &[u8], directory: &str) -> Option<String> {
-    let name = address.get(2..)?;
-    let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
-    let name = String::from_utf8_lossy(name);
-    Some(if name.starts_with('/') { name.into_owned() } else { format!("{}/{name}", directory.trim_end_matches('/')) })
-}
 
 /// The unix sockets of the network namespace of a process, and of those beside it.
 pub(crate) fn table(init: i32, nets: &Beside) -> Result<Vec<UnixEntry>, CallError> {
@@ -269,19 +189,4 @@ fn name_now(init: i32, file: &OwnedFd, identity: (u64, u64)) -> Option<String> {
     let (directory, _) = lost.rsplit_once('/')?;
     let name = lost_names::find(&format!("/proc/{init}/root{directory}/"), identity)?;
     Some(format!("{directory}/{name}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_paths_or_abstract() {
-        let socket =
-            |name: &[u8]| UnixSocket { name: name.to_vec(), directory: "/run/x".into(), ..UnixSocket::default() };
-        assert_eq!(socket(b"\x01\x00/run/a\0").path().as_deref(), Some("/run/a"));
-        assert_eq!(socket(b"\x01\x00a").path().as_deref(), Some("/run/x/a"));
-        assert_eq!(socket(b"\x01\x00\0a").path(), None);
-        assert!(socket(b"\x01\x00\0a").is_named() && !socket(b"\x01\x00").is_named());
-    }
 }

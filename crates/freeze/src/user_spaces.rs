@@ -6,8 +6,11 @@
 //! the maker sets the counter of pids before each of them, in turns with the process.
 
 use crate::credentials::{self, IdMaps};
-use crate::image::{Credentials, Image, Process};
-use crate::namespaces::{Beside, Space, USERS};
+use crate::image::namespace::{MOST_RANGES, MOST_USER_SPACES};
+use crate::image::namespace_kind::USERS;
+use crate::image::user_turns::turns;
+use crate::image::{Credentials, Image, Process, UserSpace};
+use crate::namespaces::{Beside, Space};
 use crate::objects::Slots;
 use crate::pid_counter;
 use crate::proc_file::{self, Lines};
@@ -17,66 +20,9 @@ use crate::staging::AT_FDCWD;
 use crate::tree::Member;
 use pando_kernel::{CallError, Context, namespace};
 use pando_restorer::Special;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// Such a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserSpace {
-    /// Its users: the first there, the same in the first process's namespace, how many.
-    pub users: Vec<[u32; 3]>,
-    /// Its groups, likewise.
-    pub groups: Vec<[u32; 3]>,
-    /// Whether nobody in it may change which further groups he is in.
-    pub denies_groups: bool,
-    /// Who made it.
-    pub maker: u32,
-}
-
-/// The most of them.
-pub(crate) const MOST: usize = 64;
-
-/// As many lines as the kernel takes (`UID_GID_MAP_MAX_EXTENTS`).
-pub(crate) const MOST_RANGES: usize = 340;
-
-impl UserSpace {
-    fn of(outer: i32, maps: &IdMaps) -> Result<Self, CallError> {
-        let ranges = |file: &str, id: &dyn Fn(u32) -> Result<u32, CallError>| {
-            let text = proc_file::text(outer, file)?;
-            text.lines().map(|line| range(line, id)).collect::<Result<Vec<_>, _>>()
-        };
-        let at = USERS.at(outer);
-        let made = || namespace::maker(File::open(&at)?.as_fd());
-        Ok(Self {
-            users: ranges("uid_map", &|id| maps.user(id))?,
-            groups: ranges("gid_map", &|id| maps.group(id))?,
-            denies_groups: proc_file::text(outer, "setgroups")?.trim() == "deny",
-            maker: maps.user(made().context(|| format!("asking who made {at}"))?)?,
-        })
-    }
-
-    /// What users and groups are called in it. None of them may be nobody there. Further groups are the guest's.
-    fn names(&self, who: &Credentials) -> Option<([u32; 4], [u32; 4])> {
-        let all = |map: &[[u32; 3]], ids: [u32; 4]| {
-            let ids: Option<Vec<u32>> = ids.into_iter().map(|id| inside(map, id)).collect();
-            <[u32; 4]>::try_from(ids?).ok()
-        };
-        Some((all(&self.users, who.users)?, all(&self.groups, who.groups)?))
-    }
-
-    /// Whether a thread can be who it is in it.
-    pub(crate) fn knows(&self, who: &Credentials) -> bool {
-        self.names(who).is_some()
-    }
-
-    /// Who somebody is to those who are in it, and has all further groups already.
-    pub(crate) fn seen(&self, who: &Credentials) -> Credentials {
-        let (users, groups) = self.names(who).unwrap_or((who.users, who.groups));
-        Credentials { users, groups, further: Vec::new(), ..who.clone() }
-    }
-}
 
 /// A line of a map, told in the ids of the first process's namespace.
 pub(crate) fn range(line: &str, id: &dyn Fn(u32) -> Result<u32, CallError>) -> Result<[u32; 3], CallError> {
@@ -90,7 +36,7 @@ pub(crate) fn range(line: &str, id: &dyn Fn(u32) -> Result<u32, CallError>) -> R
 }
 
 /// An id as those in a namespace know it.
-fn inside(map: &[[u32; 3]], id: u32) -> Option<u32> {
+pub(crate) fn inside(map: &[[u32; 3]], id: u32) -> Option<u32> {
     let of = |[_, outer, count]: &&[u32; 3]| id >= *outer && id - outer < *count;
     map.iter().find(of).map(|[first, outer, _]| first + (id - outer))
 }
@@ -121,8 +67,8 @@ pub(crate) fn objections(
     let home = USERS.of(init)?;
     let mut refusals = Vec::new();
     for (number, space) in spaces.all().iter().enumerate() {
-        if number >= MOST {
-            refusals.push(space.refusal(format!("more than {MOST} user namespaces"), STOP));
+        if number >= MOST_USER_SPACES {
+            refusals.push(space.refusal(format!("more than {MOST_USER_SPACES} user namespaces"), STOP));
             break;
         }
         refusals.extend(objection(space, members, &maps, &home).filter(|_| !space.is_gone()));
@@ -233,21 +179,6 @@ fn tell(writer: &mut Writer, pid: i32, file: &str, text: &str, slot: u64) {
     writer.call(MAKING, "closing it", libc::SYS_close, &[slot]);
 }
 
-/// The user namespace of a process.
-pub(crate) fn of<'a>(image: &'a Image, process: &Process) -> Option<&'a UserSpace> {
-    image.user_spaces.get(process.user_space?)
-}
-
-/// The processes whose further threads are numbered by the maker.
-fn turns(image: &Image) -> impl Iterator<Item = &Process> {
-    image.processes.iter().filter(|process| process.user_space.is_some() && process.threads.len() > 1)
-}
-
-/// How many of them there are.
-pub(crate) fn count_turns(image: &Image) -> usize {
-    turns(image).count()
-}
-
 /// Writes a process's keeping of what it enters its own by, while it gives up everything else.
 pub(crate) fn keep(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
     let Some(space) = process.user_space else { return };
@@ -298,6 +229,43 @@ pub(crate) fn give_turns(writer: &mut Writer, image: &Image, slots: Slots, maker
     }
     if turns(image).next().is_some() {
         pid_counter::set(writer, slots, maker);
+    }
+}
+
+impl UserSpace {
+    pub(crate) fn of(outer: i32, maps: &IdMaps) -> Result<Self, CallError> {
+        let ranges = |file: &str, id: &dyn Fn(u32) -> Result<u32, CallError>| {
+            let text = proc_file::text(outer, file)?;
+            text.lines().map(|line| range(line, id)).collect::<Result<Vec<_>, _>>()
+        };
+        let at = USERS.at(outer);
+        let made = || namespace::maker(File::open(&at)?.as_fd());
+        Ok(Self {
+            users: ranges("uid_map", &|id| maps.user(id))?,
+            groups: ranges("gid_map", &|id| maps.group(id))?,
+            denies_groups: proc_file::text(outer, "setgroups")?.trim() == "deny",
+            maker: maps.user(made().context(|| format!("asking who made {at}"))?)?,
+        })
+    }
+
+    /// What users and groups are called in it. None of them may be nobody there. Further groups are the guest's.
+    fn names(&self, who: &Credentials) -> Option<([u32; 4], [u32; 4])> {
+        let all = |map: &[[u32; 3]], ids: [u32; 4]| {
+            let ids: Option<Vec<u32>> = ids.into_iter().map(|id| inside(map, id)).collect();
+            <[u32; 4]>::try_from(ids?).ok()
+        };
+        Some((all(&self.users, who.users)?, all(&self.groups, who.groups)?))
+    }
+
+    /// Whether a thread can be who it is in it.
+    pub(crate) fn knows(&self, who: &Credentials) -> bool {
+        self.names(who).is_some()
+    }
+
+    /// Who somebody is to those who are in it, and has all further groups already.
+    pub(crate) fn seen(&self, who: &Credentials) -> Credentials {
+        let (users, groups) = self.names(who).unwrap_or((who.users, who.groups));
+        Credentials { users, groups, further: Vec::new(), ..who.clone() }
     }
 }
 

@@ -1,11 +1,16 @@
 //! What a process has open: which descriptors, what each leads to, how that was opened, and who shares it.
 
-use super::{Said, unlike, unlike_bits};
 use crate::descriptors::{self, Found};
-use crate::image::{Content, FileKind, Image, OpenFile, PlainSocket, Process, Role, UnixSocket, Watch};
+use crate::epoll;
+use crate::image::{
+    Content, FileKind, Image, OpenFile, PlainSocket, Process, Role, UnixSocket, Watch, own_proc, pidfd,
+};
+use crate::likeness::{Said, unlike, unlike_bits};
 use crate::objects::Slots;
 use crate::open_files::{Noted, OpenFiles, Place};
-use crate::{epoll, own_proc, plain_socket, process_descriptors, unix_socket};
+use crate::plain_socket;
+use crate::process_descriptors;
+use crate::unix_socket;
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
 use std::collections::{BTreeSet, HashMap};
@@ -63,7 +68,7 @@ impl<'a> Files<'a> {
     /// Whether it is shared with those that it was shared with.
     fn sharing(&mut self, file: usize, (outer, found): (i32, &Found)) -> Result<Option<String>, CallError> {
         // Each process opens its own.
-        if own_proc::is_one(self.image, file) || process_descriptors::of(self.image, file).is_some() {
+        if own_proc::is_one(self.image, file) || pidfd::of(self.image, file).is_some() {
             return Ok(None);
         }
         let (device, inode) = (found.stat.st_dev, found.stat.st_ino);

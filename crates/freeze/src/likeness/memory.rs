@@ -1,8 +1,8 @@
 //! What lies where in a process's memory: kinds, rights, files, advice. What is in it the holder has checked as it was copied.
 
-use super::Said;
 use crate::areas;
 use crate::image::{Area, AreaKind, Process};
+use crate::likeness::Said;
 use pando_kernel::CallError;
 use pando_restorer::{REGION, REGION_LENGTH};
 

@@ -13,17 +13,21 @@
 //!
 //! What cannot be the same is not compared: clocks, what was given to the outside, what docs/clones.md says is lost; and what is done behind the gate.
 
-mod files;
-mod memory;
-mod process;
-mod signals;
-mod spaces;
-
 use crate::image::{Image, Process};
 use crate::tree::{self, Member, Roots};
 use pando_kernel::CallError;
 use std::fmt;
 use std::time::{Duration, Instant};
+
+mod files;
+
+mod memory;
+
+mod process;
+
+mod signals;
+
+mod spaces;
 
 /// Something that a clone's process is or has otherwise than the frozen one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +59,7 @@ pub(crate) fn list(differences: &[Difference]) -> String {
 }
 
 /// What is said of one process.
-type Said = Vec<String>;
+pub(crate) type Said = Vec<String>;
 
 /// Compares the processes of a clone, which stand at the gate, with those of its image. `init` is the first process of their pid namespace.
 pub(crate) fn differences(image: &Image, init: i32) -> Result<Vec<Difference>, CallError> {
@@ -128,22 +132,22 @@ fn name(process: &Process) -> String {
 }
 
 /// Says what differs, if it does: what it is, as it is, as it was.
-fn unlike<T: PartialEq + fmt::Debug>(what: &str, is: &T, was: &T) -> Option<String> {
+pub(crate) fn unlike<T: PartialEq + fmt::Debug>(what: &str, is: &T, was: &T) -> Option<String> {
     (is != was).then(|| format!("{what} is {is:?} instead of {was:?}"))
 }
 
 /// The same of numbers that are told in octal or hexadecimal.
-fn unlike_bits(what: &str, is: u64, was: u64) -> Option<String> {
+pub(crate) fn unlike_bits(what: &str, is: u64, was: u64) -> Option<String> {
     (is != was).then(|| format!("{what} is {is:#x} instead of {was:#x}"))
 }
 
 /// Whether a pid is that of one of the image's processes that lives.
-fn lives(image: &Image, pid: i32) -> bool {
+pub(crate) fn lives(image: &Image, pid: i32) -> bool {
     image.processes.iter().any(|process| process.pid == pid && !process.threads.is_empty())
 }
 
 /// The number of a thread inside, by the number that it has here.
-fn inner(outer: i32, tid: i32) -> Result<(i32, crate::proc_file::Lines), CallError> {
+pub(crate) fn inner(outer: i32, tid: i32) -> Result<(i32, crate::proc_file::Lines), CallError> {
     let status = crate::proc_file::Lines::read(outer, &format!("task/{tid}/status"))?;
     Ok((tree::inner(&status).unwrap_or(tid), status))
 }

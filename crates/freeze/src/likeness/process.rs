@@ -1,12 +1,13 @@
 //! Who a process is, below whom it is, and what it may.
 
-use super::{Said, inner, lives, unlike, unlike_bits};
 use crate::credentials::{self, IdMaps};
-use crate::host_settings::ByHost;
-use crate::image::{Image, Process, Thread};
+use crate::image::{ByHost, Image, Process, Thread};
+use crate::likeness::{Said, inner, lives, unlike, unlike_bits};
+use crate::limits;
 use crate::proc_file::{self, Lines, Stat};
+use crate::thread_settings;
+use crate::timers;
 use crate::tree::{self, Member};
-use crate::{limits, thread_settings, timers};
 use pando_kernel::CallError;
 
 /// How a clone's processes are told: the ids of its user namespace.

@@ -1,7 +1,7 @@
 //! What a process does about signals, and which wait for it. What its threads block is in the frames that they return through, and is not seen at the gate.
 
-use super::{Said, inner, unlike_bits};
 use crate::image::{Process, WaitingSignal};
+use crate::likeness::{Said, inner, unlike_bits};
 use crate::proc_file::Lines;
 use crate::tree;
 use pando_kernel::CallError;

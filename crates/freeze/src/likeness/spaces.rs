@@ -1,10 +1,9 @@
 //! Which namespaces a process is in, told by whom it shares them with, and what is mounted there; and its control group.
 
-use super::Said;
-use crate::image::{Image, MountChange, Process};
-use crate::mount_difference;
+use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
+use crate::image::{Image, MountChange, Process, mount};
+use crate::likeness::Said;
 use crate::mount_tree::MountTree;
-use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::proc_file;
 use pando_kernel::CallError;
 use std::collections::HashMap;
@@ -63,9 +62,9 @@ impl<'a> Spaces<'a> {
         let space = place.and_then(|place| self.image.mount_spaces.get(place));
         let changes = space.map_or(&self.image.mounts, |space| &space.changes);
         for (number, change) in changes.iter().enumerate() {
-            let path = mount_difference::path(change);
+            let path = mount::path(change);
             // What a later change does to the same place, or to what it lies below, counts.
-            let later = changes[number + 1..].iter().map(mount_difference::path);
+            let later = changes[number + 1..].iter().map(mount::path);
             let is_last = later.into_iter().all(|other| !path.starts_with(other));
             let gone = matches!(change, MountChange::Gone { .. });
             if is_last && !gone && !is_there(path) {

@@ -1,7 +1,10 @@
 //! Whether a clone may be made before anybody asks for one, and wait at its gate for as long as that takes.
 
-use crate::aio;
-use crate::image::{FileKind, Image, Keyed, KeyedKind, OpenFile, Process, UnixSocket};
+use crate::image::file::{FileKind, OpenFile};
+use crate::image::ipc::{Keyed, KeyedKind};
+use crate::image::process::Process;
+use crate::image::socket::UnixSocket;
+use crate::image::{Image, aio};
 
 /// What a clone that waits costs, and what it has meanwhile that others may want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +71,7 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{AioRing, Area, AreaKind};
+    use crate::image::memory::{AioRing, Area, AreaKind};
 
     fn with(kind: FileKind) -> Image {
         let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
@@ -80,14 +83,6 @@ mod tests {
         let timer = |setting| with(FileKind::TimerFd { clock: 1, flags: 0, setting, ticks: 0 });
         assert_eq!(timer([0, 0, 5, 0]).dormancy(), None);
         assert!(timer([0; 4]).dormancy().is_some());
-    }
-
-    #[test]
-    fn contexts_of_asynchronous_input_and_output_are_for_who_runs() {
-        let area = Area::new(0x5000, 0x6000, 3, AreaKind::AioRing(AioRing::default()));
-        let process = Process { areas: vec![area], ..Process::default() };
-        let image = Image { processes: vec![process], init: 1, ..Image::default() };
-        assert_eq!(image.dormancy(), None);
     }
 
     #[test]
@@ -116,5 +111,13 @@ mod tests {
         image.files[0].lock = None;
         image.unix.push(UnixSocket { name: b"\x01\0/data/socket\0".to_vec(), ..UnixSocket::default() });
         assert!(holds(&image, "/data") && !holds(&image, "/run"));
+    }
+
+    #[test]
+    fn contexts_of_asynchronous_input_and_output_are_for_who_runs() {
+        let area = Area::new(0x5000, 0x6000, 3, AreaKind::AioRing(AioRing::default()));
+        let process = Process { areas: vec![area], ..Process::default() };
+        let image = Image { processes: vec![process], init: 1, ..Image::default() };
+        assert_eq!(image.dormancy(), None);
     }
 }

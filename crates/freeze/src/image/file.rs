@@ -1,0 +1,226 @@
+//! Open files of an image, and what descriptors lead to them.
+
+use crate::image::socket::PlainSocket;
+use pando_kernel::terminal;
+use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+
+/// A descriptor of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number.
+    pub number: i32,
+    /// The open file, an index into [`Image::files`].
+    pub file: usize,
+    /// Whether it is closed on exec.
+    pub close_on_exec: bool,
+}
+
+/// What an epoll instance watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// A descriptor of the instance.
+    pub epoll: i32,
+    /// The number that the watched file had when it was added.
+    pub target: i32,
+    /// That file, an index into [`Image::files`]. Its number may have been closed since, or lead to another file.
+    pub file: usize,
+    /// `EPOLL*`.
+    pub events: u32,
+    /// The program's own word.
+    pub data: u64,
+}
+
+/// A lease of an open file: its holder hears of others who open it (fcntl(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// A descriptor of the file.
+    pub descriptor: i32,
+    /// `F_RDLCK` or `F_WRLCK`.
+    pub kind: i32,
+    /// The signal by which it hears of them, if not by SIGIO.
+    pub signal: i32,
+    /// The file's owner, who may take one.
+    pub owner: u32,
+}
+
+/// An open file description.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// `O_*`, without those that only matter when opening.
+    pub flags: u32,
+    /// Position.
+    pub position: i64,
+    /// The lock of flock(2) on it, if any: `LOCK_SH` or `LOCK_EX`.
+    pub lock: Option<i32>,
+    /// Record locks that belong to it (`F_OFD_SETLK`): kind, start, length.
+    #[serde(default)]
+    pub ranges: Vec<(i16, i64, i64)>,
+    /// What it is.
+    pub kind: FileKind,
+    /// Where its path leads to it, an index into [`Image::mount_spaces`]; none if in the first process's.
+    pub mount_space: Option<usize>,
+}
+
+/// What an open file is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    /// A file, directory or device with a name.
+    Named {
+        /// Its path.
+        path: String,
+    },
+    /// An end of a pipe, an index into [`Image::pipes`].
+    PipeEnd {
+        /// Which pipe.
+        pipe: usize,
+        /// Which end.
+        writes: bool,
+    },
+    /// Something of the outside, which a clone gets in its own version: the number that the caller gave it.
+    Supplied {
+        /// Its number.
+        number: usize,
+    },
+    /// eventfd(2): its count and whether it is a semaphore.
+    Event {
+        /// The count.
+        count: u64,
+        /// Whether reading takes one.
+        semaphore: bool,
+    },
+    /// epoll(7).
+    Epoll,
+    /// timerfd_create(2): the clock, flags of the setting, interval and rest as in [`Timer::setting`], missed ticks.
+    TimerFd {
+        /// The clock.
+        clock: i32,
+        /// `TFD_TIMER_*`.
+        flags: u32,
+        /// Interval and rest.
+        setting: [u64; 4],
+        /// Expirations nobody has read.
+        ticks: u64,
+    },
+    /// A file without a name, an index into [`Image::contents`].
+    Nameless {
+        /// Which.
+        content: usize,
+    },
+    /// A unix socket, an index into [`Image::unix`].
+    Unix {
+        /// Which.
+        socket: usize,
+    },
+    /// Another socket.
+    Plain(PlainSocket),
+    /// signalfd(2): the signals.
+    SignalFd {
+        /// Bit N−1 for signal N.
+        mask: u64,
+    },
+    /// An end of a pseudo-terminal, an index into [`Image::terminals`].
+    Terminal {
+        /// Which.
+        terminal: usize,
+        /// Which end.
+        end: TerminalEnd,
+    },
+    /// inotify(7): what it watches, by ascending number.
+    Inotify {
+        /// The watches.
+        watches: Vec<FileWatch>,
+    },
+    /// A process (pidfd_open(2)).
+    Process {
+        /// Its pid.
+        pid: i32,
+    },
+    /// A namespace, as /proc/PID/ns has it.
+    Namespace {
+        /// `CLONE_NEW*`.
+        kind: i32,
+        /// Which of the image's own of that kind, for [host names](Image::host_names), [mounts](Image::mount_spaces), [ipc](Image::ipc_spaces) or
+        /// [networks](Image::net_spaces); none if the first process's.
+        space: Option<usize>,
+    },
+    /// A message queue, an index into [`Image::queues`].
+    Queue {
+        /// Which.
+        queue: usize,
+    },
+}
+
+/// A pipe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipe {
+    /// How much it takes.
+    pub capacity: u32,
+    /// What nobody has read yet.
+    #[serde(with = "serde_bytes")]
+    pub content: Vec<u8>,
+    /// The path of a named one (fifo(7)).
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Where that path leads to it, an index into [`Image::mount_spaces`]; none if in the first process's.
+    pub mount_space: Option<usize>,
+}
+
+/// What an instance watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileWatch {
+    /// Its number.
+    pub number: i32,
+    /// `IN_*`.
+    pub events: u32,
+    /// The path of what is watched.
+    pub path: String,
+}
+
+/// More than this are not captured.
+pub(crate) const MOST_FILE_WATCHES: usize = 16_384;
+
+/// One of them, with both of its ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    /// Its number in /dev/pts.
+    pub number: u32,
+    /// The kernel's `struct termios2`.
+    pub settings: Vec<u8>,
+    /// Rows, columns, and as many pixels.
+    pub size: [u16; 4],
+    /// Whether the master is in packet mode.
+    pub packets: bool,
+    /// Owner, group and mode of its file in /dev/pts.
+    pub owner: (u32, u32, u32),
+    /// The process that leads the session whose terminal it is; 0 for none.
+    pub session: i32,
+    /// The process group that reads from it; 0 for none.
+    pub foreground: i32,
+    /// Whether it is the console, whose master is outside: a clone has it already.
+    pub kept: bool,
+}
+
+/// What an open file is of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TerminalEnd {
+    /// The end of whoever shows it.
+    Master,
+    /// The end of who runs on it.
+    Other,
+    /// The same, opened as /dev/console.
+    Console,
+}
+
+/// Numbers beyond this are too many to count through.
+pub(crate) const HIGHEST_TERMINAL: u32 = 255;
+
+impl Terminal {
+    pub(crate) fn look(&mut self, file: &OwnedFd) -> std::io::Result<()> {
+        self.settings = terminal::settings(file)?.to_vec();
+        let size = rustix::termios::tcgetwinsize(file)?;
+        self.size = [size.ws_row, size.ws_col, size.ws_xpixel, size.ws_ypixel];
+        self.owner = (0, 5, 0o620);
+        Ok(())
+    }
+}

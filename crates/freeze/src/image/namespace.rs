@@ -1,0 +1,67 @@
+//! Namespaces of an image beside those of the first process.
+
+use crate::image::mount::{Link, MountChange};
+use serde::{Deserialize, Serialize};
+
+/// The most of them.
+pub(crate) const MOST_IPC_SPACES: usize = 256;
+
+/// What such a namespace holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostNames {
+    /// Host name.
+    pub host: Vec<u8>,
+    /// NIS domain.
+    pub domain: Vec<u8>,
+}
+
+/// The longest of either (`__NEW_UTS_LEN`).
+pub(crate) const LONGEST_HOST_NAME: usize = 64;
+
+/// Such a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetSpace {
+    /// Whether its loopback device is up, with the addresses that it has then.
+    pub up: bool,
+}
+
+/// The most of them.
+pub(crate) const MOST_NET_SPACES: usize = 256;
+
+pub(crate) const LOOPBACK: &str = "lo";
+
+/// The most settings that come along.
+pub(crate) const MOST_NET_SETTINGS: usize = 512;
+
+/// Such a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserSpace {
+    /// Its users: the first there, the same in the first process's namespace, how many.
+    pub users: Vec<[u32; 3]>,
+    /// Its groups, likewise.
+    pub groups: Vec<[u32; 3]>,
+    /// Whether nobody in it may change which further groups he is in.
+    pub denies_groups: bool,
+    /// Who made it.
+    pub maker: u32,
+}
+
+/// The most of them.
+pub(crate) const MOST_USER_SPACES: usize = 64;
+
+/// As many lines as the kernel takes (`UID_GID_MAP_MAX_EXTENTS`).
+pub(crate) const MOST_RANGES: usize = 340;
+
+/// Such a namespace: a copy of the first process's, and changes to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountSpace {
+    /// What it hears of what is mounted in the first process's.
+    pub link: Link,
+    /// Whether others can hear of what is mounted in it.
+    pub shared: bool,
+    /// What differs, in the order in which it is made.
+    pub changes: Vec<MountChange>,
+}
+
+/// The most of them.
+pub(crate) const MOST_MOUNT_SPACES: usize = 256;

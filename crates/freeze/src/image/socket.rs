@@ -1,0 +1,170 @@
+//! Sockets of an image.
+
+use serde::{Deserialize, Serialize};
+
+/// A unix socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnixSocket {
+    /// Its open file, an index into [`Image::files`].
+    pub file: usize,
+    /// Which network namespace it belongs to, an index into [`Image::net_spaces`]; none if the first process's.
+    pub net_space: Option<usize>,
+    /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
+    pub kind: i32,
+    /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
+    pub name: Vec<u8>,
+    /// The directory that a name without a leading slash starts at.
+    pub directory: String,
+    /// Mode, owner and group of the file that it is bound to, if that is still there.
+    pub place: Option<(u32, u32, u32)>,
+    /// The path of that file, if it was renamed or linked since.
+    pub published: Option<String>,
+    /// Whether the directory of its name is gone, and has to be there while it is bound.
+    pub borrows_directory: bool,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// What it is connected to, an index into [`Image::unix`]; nothing if that is gone.
+    pub peer: Option<usize>,
+    /// What waits to be received.
+    pub queue: Vec<Waiting>,
+    /// 1 if it receives no more, 2 if it sends no more, 3 for both.
+    pub shut: u8,
+    /// How many connections may wait, if it listens.
+    pub backlog: Option<u32>,
+    /// Those that wait: indices into [`Image::unix`].
+    pub waiting: Vec<usize>,
+    /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is made.
+    pub is_reset: bool,
+    /// Options.
+    pub options: Vec<SocketOption>,
+    /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
+    #[serde(skip)]
+    pub(crate) carries: bool,
+    /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
+    #[serde(skip)]
+    pub(crate) is_elsewhere: bool,
+    /// Whether the directory of its name is gone, so that it cannot be made.
+    #[serde(skip)]
+    pub(crate) is_homeless: bool,
+    /// Whether its file has another name, and nobody knows which.
+    #[serde(skip)]
+    pub(crate) is_lost: bool,
+}
+
+/// A message, or a part of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// What.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// The sender's address, as the kernel has it.
+    pub from: Vec<u8>,
+    /// The open files that come with it, indices into [`Image::files`]: with the first byte, if it is part of a stream.
+    pub files: Vec<usize>,
+}
+
+impl UnixSocket {
+    /// Whether it has a name: of a file or an abstract one.
+    pub(crate) fn is_named(&self) -> bool {
+        self.name.len() > 2
+    }
+
+    /// The path of its name, unless it is abstract.
+    pub(crate) fn path(&self) -> Option<String> {
+        path(&self.name, &self.directory)
+    }
+}
+
+/// Such a socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlainSocket {
+    /// `AF_*`.
+    pub family: i32,
+    /// `SOCK_*`.
+    pub kind: i32,
+    /// `IPPROTO_*`, or which of netlink's.
+    pub protocol: i32,
+    /// The address that it is bound to, as the kernel has it; empty if it is not.
+    pub name: Vec<u8>,
+    /// What it does.
+    pub role: Role,
+    /// Options.
+    pub options: Vec<SocketOption>,
+    /// Its packet filter (`SO_ATTACH_FILTER`): instructions of eight bytes.
+    pub filter: Vec<u8>,
+    /// Which network namespace it belongs to, an index into [`net_spaces`](crate::image::Image::net_spaces); none if the first process's.
+    pub net_space: Option<usize>,
+}
+
+/// What a socket does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Nothing yet; or it sends and receives without a connection.
+    #[default]
+    Idle,
+    /// It listens.
+    Listens {
+        /// How many connections may wait.
+        backlog: u32,
+    },
+    /// Its messages go to an address.
+    Sends {
+        /// Which.
+        to: Vec<u8>,
+    },
+    /// It was connected by TCP.
+    Lost,
+}
+
+/// An option: level, number, the kernel's bytes.
+pub type SocketOption = (i32, i32, Vec<u8>);
+
+pub(crate) const SNDBUF: i32 = 7;
+pub(crate) const RCVBUF: i32 = 8;
+pub(crate) const PASSCRED: i32 = 16;
+pub(crate) const PEEK_OFF: i32 = 42;
+
+/// More than this are not captured: each is open here meanwhile.
+pub(crate) const MOST_IN_FLIGHT: usize = 512;
+
+/// The path in an address.
+pub(crate) fn path(address: &[u8], directory: &str) -> Option<String> {
+    let name = address.get(2..)?;
+    let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
+    let name = String::from_utf8_lossy(name);
+    Some(if name.starts_with('/') { name.into_owned() } else { format!("{}/{name}", directory.trim_end_matches('/')) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plain_socket::bind;
+    use crate::script::Writer;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    #[test]
+    fn an_address_that_a_clone_may_lack_has_a_second_choice() {
+        let steps = |name: [u8; 16]| {
+            let mut writer = Writer::new();
+            let socket = PlainSocket { family: libc::AF_INET, kind: 1, name: name.to_vec(), ..PlainSocket::default() };
+            bind(&mut writer, &socket, 9);
+            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
+        };
+        let mut name = [2, 0, 0, 80, 10, 9, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(steps(name), 2);
+        name[4] = 127;
+        assert_eq!(steps(name), 1);
+        name[4..8].fill(0);
+        assert_eq!(steps(name), 1);
+    }
+
+    #[test]
+    fn names_are_paths_or_abstract() {
+        let socket =
+            |name: &[u8]| UnixSocket { name: name.to_vec(), directory: "/run/x".into(), ..UnixSocket::default() };
+        assert_eq!(socket(b"\x01\x00/run/a\0").path().as_deref(), Some("/run/a"));
+        assert_eq!(socket(b"\x01\x00a").path().as_deref(), Some("/run/x/a"));
+        assert_eq!(socket(b"\x01\x00\0a").path(), None);
+        assert!(socket(b"\x01\x00\0a").is_named() && !socket(b"\x01\x00").is_named());
+    }
+}

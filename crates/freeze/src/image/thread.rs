@@ -1,0 +1,108 @@
+//! A thread of an image.
+
+use serde::{Deserialize, Serialize};
+
+/// A thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its tid.
+    pub tid: i32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The signal frame that it resumes through: general registers, see [`crate::frame`].
+    pub registers: Vec<u64>,
+    /// Floating-point and vector state, as XSAVE lays it out.
+    #[serde(with = "serde_bytes")]
+    pub extended: Vec<u8>,
+    /// Blocked signals.
+    pub mask: u64,
+    /// Signals that wait for it.
+    pub waiting: Vec<WaitingSignal>,
+    /// The stack for signal handlers: address, flags, length.
+    pub signal_stack: [u64; 3],
+    /// Where the kernel writes 0 when it ends.
+    pub clear: u64,
+    /// Robust futexes: address and length.
+    pub robust: (u64, u64),
+    /// Restartable sequences: address, length, signature.
+    pub rseq: (u64, u32, u32),
+    /// Who it is.
+    pub credentials: Credentials,
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
+    /// System-call filters, oldest first: `struct sock_filter`s.
+    pub filters: Vec<Vec<u8>>,
+    /// The signal that it gets when its parent ends.
+    pub parent_death: i32,
+    /// Nanoseconds by which its sleeps may be late.
+    pub slack: u64,
+    /// Nanoseconds that it had yet to wait in the call that it makes first; none if it says itself when that ends, or waits for ever.
+    pub left: Option<u64>,
+    /// How the kernel treats it.
+    pub settings: ThreadSettings,
+}
+
+/// A signal that was sent and not taken: the kernel's `siginfo_t` of 128 bytes.
+pub type WaitingSignal = Vec<u8>;
+
+/// User, groups and capabilities of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Real, effective, saved, file-system user.
+    pub users: [u32; 4],
+    /// Real, effective, saved, file-system group.
+    pub groups: [u32; 4],
+    /// Further groups.
+    pub further: Vec<u32>,
+    /// Inheritable, permitted, effective, bounding, ambient capabilities.
+    pub capabilities: [u64; 5],
+    /// Secure bits.
+    pub secure_bits: u64,
+    /// Whether it can never gain privilege.
+    pub no_new_privileges: bool,
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduling {
+    /// Niceness.
+    pub nice: i32,
+    /// `SCHED_*`, with SCHED_RESET_ON_FORK.
+    pub policy: u32,
+    /// Real-time priority.
+    pub priority: u32,
+    /// Class and priority of what it reads from disks and writes to them, as ioprio_get(2) has them; 0 if they follow the niceness.
+    pub disk: u32,
+    /// The processors that it may run on, a bit each; none if the same as the first process.
+    pub processors: Vec<u8>,
+}
+
+/// A timer of timer_create(2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    /// Its number.
+    pub id: i32,
+    /// Its clock.
+    pub clock: i32,
+    /// `SIGEV_*`.
+    pub notify: i32,
+    /// The signal.
+    pub signal: i32,
+    /// The value that comes with it.
+    pub value: u64,
+    /// The thread that gets it, with `SIGEV_THREAD_ID`.
+    pub thread: i32,
+    /// Interval and rest, each in seconds and nanoseconds.
+    pub setting: [u64; 4],
+}
+
+/// That.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSettings {
+    /// What personality(2) says.
+    pub personality: u32,
+    /// Whether it is ended as soon as memory that it has fails, rather than when it reads it; none if as the machine has it (PR_MCE_KILL).
+    pub memory_failure: Option<bool>,
+    /// What the processor must not guess for it (PR_SET_SPECULATION_CTRL): its number, and `PR_SPEC_*`.
+    pub speculation: Vec<(u32, u32)>,
+}
