@@ -1,4 +1,5 @@
-//! Places where a test can make the daemon die, as if it were killed just there, or pause, so that the test can kill something else.
+//! Places where a test can make the daemon die, as if it were killed just there, or pause, so that the test can kill
+//! something else.
 
 #[cfg(feature = "crash-points")]
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "crash-points")]
 static PAUSED: AtomicBool = AtomicBool::new(false);
 
-/// Dies here if the environment's `PANDO_CRASH_AT` names this place; stops like a job, once, if `PANDO_PAUSE_AT` does. In ordinary builds this is
-/// nothing.
+/// Dies here if the environment's `PANDO_CRASH_AT` names this place; stops like a job, once, if `PANDO_PAUSE_AT` does.
+/// In ordinary builds this is nothing.
 #[inline]
 pub(crate) fn point(name: &str) {
     #[cfg(feature = "crash-points")]

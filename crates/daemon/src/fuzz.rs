@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::io;
 
-/// What a guest writes into its door. An image's name begins with the guest's, whatever it asks for.
+/// What a guest writes to have itself frozen. An image's name begins with the guest's, whatever it asks for.
 pub fn freeze_door(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for request in text.lines().filter_map(Request::read) {

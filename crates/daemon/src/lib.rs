@@ -7,8 +7,9 @@
 //!                        spawner ──seeds──▶ pool ──▶ link: one seed's socket, watched by its keeper
 //! ```
 //!
-//! It has one thread for all of this, and lends work that may block to others. It may be killed at any moment: guests do not depend on it, what it
-//! knows lies in files replaced as a whole, and the next daemon finds the guests by their seeds (`recover`).
+//! It has one thread for all of this, and lends work that may block to others. It may be killed at any moment: guests
+//! do not depend on it, what it knows lies in files replaced as a whole, and the next daemon finds the guests by their
+//! seeds (`recover`).
 
 #![forbid(unsafe_code)]
 

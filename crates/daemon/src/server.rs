@@ -102,15 +102,15 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon.resources)));
     tokio::task::spawn_local(crate::resources::watching::watch(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon.resources)));
-    tokio::task::spawn_local(crate::resources::open_files::govern(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::open_files::govern(Rc::clone(&daemon.resources), daemon.events.clone()));
     tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon.logs)));
-    tokio::task::spawn_local(crate::runtime::memory_trim::give_back(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::runtime::memory_trim::give_back(daemon.idle.clone()));
     tokio::task::spawn_local(crate::state::state_disk::watch(daemon.places.state(), daemon.events.clone()));
     tokio::task::spawn_local(crate::lifecycle::takeover::try_again(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::warm::transaction_reserve::watch(Rc::clone(&daemon.spares)));
+    tokio::task::spawn_local(crate::warm::transaction_reserve::watch(Rc::clone(&daemon.transaction_reserve)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
     let mut looks = tokio::time::interval(SOCKET_LOOK);
@@ -143,9 +143,9 @@ async fn main(places: Places) -> Result<(), ServeError> {
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
     last_images(&daemon).await;
-    daemon.buds.close().await;
+    daemon.standby_clones.close().await;
     daemon.roots.close().await;
-    daemon.spares.close().await;
+    daemon.transaction_reserve.close().await;
     for (slot, seed) in daemon.pool.close().await {
         crate::runtime::process_end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;
@@ -179,7 +179,8 @@ async fn last_images(daemon: &Daemon) {
     let _ = tokio::time::timeout(LAST_IMAGES, written).await;
 }
 
-/// Waits for guests that are ending: their clients know of the end already, and no other daemon may ever come to clear away what they leave.
+/// Waits for guests that are ending: their clients know of the end already, and no other daemon may ever come to clear
+/// away what they leave.
 async fn last_lives(daemon: &Daemon) {
     const MOMENT: Duration = Duration::from_millis(2);
     let ending = || daemon.guests.borrow().values().any(|guest| guest.state.get() == GuestState::Stopping);

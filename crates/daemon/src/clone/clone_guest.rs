@@ -1,9 +1,10 @@
-//! Guests out of an image: a first process as any guest's, and below it the frozen processes; or one that becomes the frozen guest's own init.
+//! Guests out of an image: a first process as any guest's, and below it the frozen processes; or one that becomes the
+//! frozen guest's own init.
 
 use crate::clone::forking::{Failure, Forking, let_go};
 use crate::clone::identity::Identity;
 use crate::init::birth;
-use crate::init::clone_slot::{Nest, is_complete};
+use crate::init::clone_slot::{CloneSlot, is_complete};
 use crate::init::hooks::Hooks;
 use crate::init::prewarmed::Ready;
 use crate::launch::boot::{Task, boot};
@@ -14,7 +15,7 @@ use crate::state::guest::{Guest, Running};
 use crate::state::image::HeldImage;
 use crate::state::record::{GuestRecord, LOG, RECORD, SPEC};
 use crate::warm::ready_roots::ReadyRoot;
-use crate::warm::standby_clones::Bud;
+use crate::warm::standby_clones::StandbyClone;
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::Frozen;
@@ -77,7 +78,7 @@ pub(crate) async fn clone(
 ) -> Result<(), Fault> {
     let name: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
     let reservation = daemon.reserve(&name).await?;
-    daemon.lull.disturb();
+    daemon.idle.disturb();
     let _cloning = daemon.cloning.one_more();
     let spec = identity.spec(held);
     let record = GuestRecord {
@@ -88,8 +89,8 @@ pub(crate) async fn clone(
         oom_kills: None,
         frozen_into: None,
     };
-    let (ReadyRoot { ready, files }, ahead) = match identity.bud(daemon, held) {
-        Some(Bud { root, forked, hooks, .. }) => (root, Some((forked, hooks))),
+    let (ReadyRoot { ready, files }, ahead) = match identity.standby(daemon, held) {
+        Some(StandbyClone { root, forked, hooks, .. }) => (root, Some((forked, hooks))),
         None => (identity.root(daemon, held).await?, None),
     };
     let (forked, hooks) = ahead.unzip();
@@ -97,11 +98,13 @@ pub(crate) async fn clone(
     let host_name = spec.hostname.clone().unwrap_or_else(|| name.to_string());
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let forking = match forked {
-        Some(forked) => uts::set_host_name(ready.sprout.pid, &host_name).map(|()| Forking::Before(forked)),
-        None => Nest::new((&daemon.logs, &daemon.field), &ready, &files.path().join(LOG), &spec).map(|nest| {
-            let at_once = is_complete(&ready, spec.network);
-            Forking::begin(nest, (ready.sprout.pid, host_name), Arc::clone(frozen), at_once)
-        }),
+        Some(forked) => uts::set_host_name(ready.init.pid, &host_name).map(|()| Forking::Before(forked)),
+        None => {
+            CloneSlot::new((&daemon.logs, &daemon.field), &ready, &files.path().join(LOG), &spec).map(|clone_slot| {
+                let at_once = is_complete(&ready, spec.network);
+                Forking::begin(clone_slot, (ready.init.pid, host_name), Arc::clone(frozen), at_once)
+            })
+        }
     };
     let moved = forking.and_then(|forking| {
         write(&files.path(), &record, &spec)?;
@@ -110,7 +113,7 @@ pub(crate) async fn clone(
     let forking = match moved {
         Ok(forking) => forking,
         Err(error) => {
-            daemon.pool.discard(ready.sprout);
+            daemon.pool.discard(ready.init);
             return Err(failure::call("making a clone", name.as_ref(), &error));
         }
     };
@@ -129,7 +132,8 @@ pub(crate) async fn clone(
     started
 }
 
-/// What is known of the guest goes into its directory before that has its name. It need not be on the disk: see [`Unsettled`](crate::state::unsettled::Unsettled).
+/// What is known of the guest goes into its directory before that has its name. It need not be on the disk: see
+/// [`Unsettled`](crate::state::unsettled::Unsettled).
 fn write(directory: &Path, record: &GuestRecord, spec: &Spec) -> Result<(), CallError> {
     fn text(value: &impl Serialize) -> std::io::Result<String> {
         toml::to_string_pretty(value).map_err(std::io::Error::other)
@@ -176,12 +180,13 @@ async fn finish(
     let failed = |error: Failure| Fault::new(FaultKind::Failed, name, format!("cloning '{name}' failed: {error}"));
     let alone = daemon.cloning.is_one();
     forking.may_begin();
-    let rites = identity.rites(guest, running, held, hooks).await;
-    // Their pids are taken by then. A clone that is refused loses its first process, where that is of the image: who looked for hooks in it knows less than who forked.
+    let customization = identity.customization(guest, running, held, hooks).await;
+    // Their pids are taken by then. A clone that is refused loses its first process, where that is of the image: who
+    // looked for hooks in it knows less than who forked.
     let forked = forking.stand(alone).await.map_err(failed)?;
-    let rites = rites?;
-    if !rites.is_empty() {
-        rites.perform(daemon, guest, image).await?;
+    let customization = customization?;
+    if !customization.is_empty() {
+        customization.perform(daemon, guest, image).await?;
     }
     let_go(forked, alone).await.map_err(failed)?;
     crash::point("clone.runs");

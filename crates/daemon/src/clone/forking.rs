@@ -1,9 +1,10 @@
-//! The frozen processes on their way into a clone: being forked by another thread, or forked before anybody asked; then at the gate; then running.
+//! The frozen processes on their way into a clone: being forked by another thread, or forked before anybody asked; then
+//! at the gate; then running.
 
 use crate::crash;
-use crate::init::clone_slot::Nest;
+use crate::init::clone_slot::CloneSlot;
 use crate::runtime::readable::readable;
-use crate::runtime::spin_wait::linger;
+use crate::runtime::spin_wait::spin;
 use pando_freeze::{CloneError, Frozen, Ready as Forked};
 use pando_kernel::{Context, uts};
 use std::sync::{Arc, mpsc};
@@ -23,7 +24,12 @@ pub(crate) enum Forking {
 
 impl Forking {
     /// Has them forked, once [`Self::may_begin`] says so or at once.
-    pub(crate) fn begin(nest: Nest, (init, host_name): (i32, String), frozen: Arc<Frozen>, at_once: bool) -> Self {
+    pub(crate) fn begin(
+        clone_slot: CloneSlot,
+        (init, host_name): (i32, String),
+        frozen: Arc<Frozen>,
+        at_once: bool,
+    ) -> Self {
         let (begin, begun) = mpsc::channel();
         let thread = tokio::task::spawn_blocking(move || {
             // Nobody is there to say so where the clone has come to nothing meanwhile.
@@ -31,7 +37,7 @@ impl Forking {
                 return Ok(None);
             }
             uts::set_host_name(init, &host_name)?;
-            let forked = nest.fork(&frozen)?;
+            let forked = clone_slot.fork(&frozen)?;
             crash::point("clone.waits");
             Ok(Some(forked))
         });
@@ -47,14 +53,14 @@ impl Forking {
         }
     }
 
-    /// Waits until all of them stand at the gate. One clone alone is worth lingering for.
+    /// Waits until all of them stand at the gate. One clone alone is worth spinning for.
     pub(crate) async fn stand(self, alone: bool) -> Result<Forked, Failure> {
         let thread = match self {
             Self::Before(forked) => return Ok(forked),
             Self::Beside { thread, .. } => thread,
         };
         if alone {
-            linger(|| thread.is_finished().then_some(()));
+            spin(|| thread.is_finished().then_some(()));
         }
         thread.await?.map_err(Failure::from)?.ok_or(Failure::Cloning(CloneError::Ended))
     }
@@ -63,7 +69,7 @@ impl Forking {
 /// Lets a clone run; it does when this returns.
 pub(crate) async fn let_go(forked: Forked, alone: bool) -> Result<(), Failure> {
     let going = forked.open()?;
-    if alone && let Some(gone) = linger(|| going.gone()) {
+    if alone && let Some(gone) = spin(|| going.gone()) {
         return gone.map_err(Failure::from);
     }
     let wait = async {

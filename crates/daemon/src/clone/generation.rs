@@ -1,5 +1,6 @@
-//! What tells a program that its memory is a copy: a file of /dev that is made with each guest and clone, and has another content in each (see
-//! [`devices`](pando_guest::devices)). A clone has it before it has processes; those that watch it (inotify(7)) are told of it once their watches are there.
+//! What tells a program that its memory is a copy: a file of /dev that is made with each guest and clone, and has
+//! another content in each (see [`devices`](pando_guest::devices)). A clone has it before it has processes; those that
+//! watch it (inotify(7)) are told of it once their watches are there.
 
 use pando_freeze::image::{FileKind, Image};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};

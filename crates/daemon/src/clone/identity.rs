@@ -1,4 +1,5 @@
-//! What makes a clone itself before anything of it runs: its addresses, its hooks, a signal to those who handle it. What is restored is itself already.
+//! What makes a clone itself before anything of it runs: its addresses, its hooks, a signal to those who handle it.
+//! What is restored is itself already.
 
 use crate::clone::generation;
 use crate::failure;
@@ -12,7 +13,7 @@ use crate::state::guest::{Guest, Running};
 use crate::state::image::HeldImage;
 use crate::state::processes;
 use crate::warm::ready_roots::ReadyRoot;
-use crate::warm::standby_clones::Bud;
+use crate::warm::standby_clones::StandbyClone;
 use pando_api::{Address, Fault, Spec};
 use pando_freeze::Connection;
 use pando_freeze::image::{Image, Process};
@@ -37,7 +38,7 @@ pub(crate) enum Identity {
 
 /// What is to be done in one of them.
 #[derive(Debug)]
-pub(crate) struct Rites {
+pub(crate) struct Customization {
     hooks: Hooks,
     signal: Option<i32>,
     connections: Vec<Connection>,
@@ -89,9 +90,9 @@ impl Identity {
     }
 
     /// A clone that was made ahead, if there is one. What is restored is not.
-    pub(crate) fn bud(&self, daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Option<Bud> {
+    pub(crate) fn standby(&self, daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Option<StandbyClone> {
         match self {
-            Self::Other { .. } => daemon.buds.take(held),
+            Self::Other { .. } => daemon.standby_clones.take(held),
             Self::Same(_) => None,
         }
     }
@@ -105,13 +106,13 @@ impl Identity {
     }
 
     /// What has to be done in a guest that stands. Its hooks may have been found before.
-    pub(crate) async fn rites(
+    pub(crate) async fn customization(
         &self,
         guest: &Guest,
         running: &Running,
         image: &HeldImage,
         hooks: Option<Hooks>,
-    ) -> Result<Rites, Fault> {
+    ) -> Result<Customization, Fault> {
         let told = |said: String| image.record.answer.map(|number| (running.pid, number, said));
         let watched = image.held().is_some_and(|frozen| generation::is_watched(&frozen.image)).then_some(running.pid);
         match self {
@@ -122,17 +123,23 @@ impl Identity {
                 };
                 let answer = told(format!("1 {}", guest.name));
                 let connections = connections::of_clones(&image.record);
-                Ok(Rites { hooks, signal: *signal, connections, watched, answer })
+                Ok(Customization { hooks, signal: *signal, connections, watched, answer })
             }
             Self::Same(connections) => {
                 let answer = told(format!("0 {}", image.name));
-                Ok(Rites { hooks: Hooks::default(), signal: None, connections: connections.clone(), watched, answer })
+                Ok(Customization {
+                    hooks: Hooks::default(),
+                    signal: None,
+                    connections: connections.clone(),
+                    watched,
+                    answer,
+                })
             }
         }
     }
 }
 
-impl Rites {
+impl Customization {
     pub(crate) fn is_empty(&self) -> bool {
         let told = self.signal.is_some() || self.watched.is_some() || self.answer.is_some();
         self.hooks.is_empty() && self.connections.is_empty() && !told
@@ -162,8 +169,8 @@ impl Rites {
     }
 }
 
-/// Whether a process does something of its own about a signal: it has a handler, or all its threads block it and somebody will fetch it. To any other
-/// it would mean its end, or nothing.
+/// Whether a process does something of its own about a signal: it has a handler, or all its threads block it and
+/// somebody will fetch it. To any other it would mean its end, or nothing.
 fn handles(process: &Process, number: i32) -> bool {
     const IGNORE: u64 = 1;
     let action = process.actions.iter().find(|(signal, _)| *signal == number).map_or(0, |(_, action)| action[0]);

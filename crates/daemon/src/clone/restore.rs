@@ -1,4 +1,5 @@
-//! The frozen guest itself, out of its image: a clone that has its name, its addresses and its machine id, once it is at rest.
+//! The frozen guest itself, out of its image: a clone that has its name, its addresses and its machine id, once it is
+//! at rest.
 
 use crate::clone::clone_guest;
 use crate::clone::identity::Identity;

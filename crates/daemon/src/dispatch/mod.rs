@@ -50,7 +50,7 @@ pub(crate) async fn converse(daemon: Rc<Daemon>, connection: Connection) {
     drop(connection);
     // They may have been given up for this client.
     daemon.descriptors.refill();
-    daemon.spares.clear_after(remains).await;
+    daemon.transaction_reserve.clear_after(remains).await;
 }
 
 struct Client {
@@ -150,9 +150,10 @@ impl Client {
         Ok(self.connection.send_reply(&reply, fds).await?)
     }
 
-    /// Gives away the beginning of a transaction, if one was made ahead. The descriptors are closed here once they are sent.
+    /// Gives away the beginning of a transaction, if one was made ahead. The descriptors are closed here once they are
+    /// sent.
     async fn spare(&mut self) -> Result<(), Gone> {
-        let Some(HandedOver { ticket, descriptors, remains }) = self.daemon.spares.take() else {
+        let Some(HandedOver { ticket, descriptors, remains }) = self.daemon.transaction_reserve.take() else {
             return self.reply(Reply::Spare { spare: None }, false, vec![]).await;
         };
         self.remains.push(remains);

@@ -62,7 +62,8 @@ impl Client {
         self.ended(ProcessNotice { note, ..notice }, exit_code, since).await
     }
 
-    /// The same of a guest that runs for an errand: what its end leaves is cleared away before that is told, and it may be started at once.
+    /// The same of a guest that runs for an errand: what its end leaves is cleared away before that is told, and it may
+    /// be started at once.
     pub(super) async fn see_home(
         &mut self,
         guest: &Rc<Guest>,

@@ -33,7 +33,8 @@ impl Client {
         }
     }
 
-    /// Tells of the progress of something long until it is done. It goes on without a client: half of it is worth nothing to anybody.
+    /// Tells of the progress of something long until it is done. It goes on without a client: half of it is worth
+    /// nothing to anybody.
     pub(super) async fn accompany<T>(
         &mut self,
         mut work: tokio::task::JoinHandle<Result<T, Fault>>,

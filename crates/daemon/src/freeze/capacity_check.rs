@@ -1,5 +1,5 @@
-//! Whether the limits of a guest leave room for processes that are moved into it. The kernel would find out in the midst of that, and in want of memory it
-//! kills whom it likes: the guest's own, too.
+//! Whether the limits of a guest leave room for processes that are moved into it. The kernel would find out in the
+//! midst of that, and in want of memory it kills whom it likes: the guest's own, too.
 
 use crate::failure;
 use crate::state::daemon::Daemon;
@@ -12,7 +12,8 @@ use pando_limit::usage::Usage;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// Processes of Pando's own that are in the guest while others are moved into it: the holder of their memory, and the one that makes them.
+/// Processes of Pando's own that are in the guest while others are moved into it: the holder of their memory, and the
+/// one that makes them.
 const HELPERS: u64 = 2;
 
 /// The guest's seed is counted with it, and not against it.

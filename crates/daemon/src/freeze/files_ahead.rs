@@ -1,15 +1,18 @@
 //! A guest's own files, copied while it runs, so that in the instant of freezing only what changed since is copied.
 //!
 //! ```text
-//!   look ▷ copy, as the guest writes on ▷ ... the guest stands still ... ▷ look again ▷ copy what differs, remove what is gone
+//!   look ▷ copy, as the guest writes on ▷ ... the guest stands still ...
+//!        ▷ look again ▷ copy what differs, remove what is gone
 //! ```
 //!
-//! A change of anything about a file changes its ctime, which nobody can set; but for writing through a mapping that has been written through before. So
-//! files that are mapped for writing are always copied again. What is hard to bring up to date (links between files, many changes, other
-//! attributes of a directory) is not: then all is copied once more.
+//! A change of anything about a file changes its ctime, which nobody can set; but for writing through a mapping that
+//! has been written through before. So files that are mapped for writing are always copied again. What is hard to bring
+//! up to date (links between files, many changes, other attributes of a directory) is not: then all is copied once
+//! more.
 //!
-//! The guest renames and replaces what it likes meanwhile. So nothing is looked at or copied by a path that the guest could turn into a way to elsewhere
-//! ([`pando_kernel::tree_copy`]), and what was copied under a name is taken for what was seen there before only if it was the same object, unchanged.
+//! The guest renames and replaces what it likes meanwhile. So nothing is looked at or copied by a path that the guest
+//! could turn into a way to elsewhere ([`pando_kernel::tree_copy`]), and what was copied under a name is taken for what
+//! was seen there before only if it was the same object, unchanged.
 
 use crate::freeze::files_recheck;
 use crate::freeze::files_recheck::Prepared;
@@ -46,7 +49,8 @@ pub(crate) type Tree = BTreeMap<PathBuf, Seen>;
 pub(crate) struct Ahead {
     from: PathBuf,
     to: PathBuf,
-    /// As it was before it was copied; nothing if the copy is of no use, or if it has more files than are worth being known.
+    /// As it was before it was copied; nothing if the copy is of no use, or if it has more files than are worth being
+    /// known.
     before: Option<Tree>,
     /// When that was, by the clock that files have their times from.
     since: Since,
@@ -57,8 +61,8 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Copies while the guest runs. `mapped` tells which files are mapped for writing, as paths below the guest's root; `None` if nobody can. What goes
-    /// wrong, as files come and go, is put right later. Blocking.
+    /// Copies while the guest runs. `mapped` tells which files are mapped for writing, as paths below the guest's root;
+    /// `None` if nobody can. What goes wrong, as files come and go, is put right later. Blocking.
     pub(crate) fn begin(from: &Path, to: &Path, mapped: impl FnOnce() -> Option<Vec<String>>) -> Self {
         let since = Since::now();
         let opened = open(from).ok();
@@ -85,8 +89,9 @@ impl Ahead {
         }
     }
 
-    /// Brings the copy up to date, now that nothing changes any more. `touched` tells what has, where it can be had. Blocking. What was known of thousands of
-    /// files stays: to forget it takes a millisecond, and somebody stands still.
+    /// Brings the copy up to date, now that nothing changes any more. `touched` tells what has, where it can be had.
+    /// Blocking. What was known of thousands of files stays: to forget it takes a millisecond, and somebody stands
+    /// still.
     pub(crate) fn finish(&self, touched: Option<&Touched>) -> Result<(), CallError> {
         let what = || format!("copying {} to {}", self.from.display(), self.to.display());
         let from = open(&self.from).context(what)?;
@@ -139,8 +144,8 @@ impl Ahead {
     }
 }
 
-/// Copies a tree in which others write meanwhile. Gives what was known of it before, less what was another, or not there, when it was copied; that is not in the
-/// copy then, either.
+/// Copies a tree in which others write meanwhile. Gives what was known of it before, less what was another, or not
+/// there, when it was copied; that is not in the copy then, either.
 fn copy_what_stays(from: BorrowedFd<'_>, to: &Path, mut before: Tree) -> io::Result<Tree> {
     let mut copied = Tree::new();
     let mut note = |path: &Path, about: &Statx| {
@@ -202,8 +207,8 @@ fn open(directory: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(directory, flags, Mode::empty())?)
 }
 
-/// Of a file of so many bytes and more blocks are shared while somebody stands still, where the file system can: the kernel first waits until what was written is
-/// on the disk.
+/// Of a file of so many bytes and more blocks are shared while somebody stands still, where the file system can: the
+/// kernel first waits until what was written is on the disk.
 const SHARED_AT_REST: u64 = 256 << 10;
 const SHARED_WHILE_RUNNING: u64 = 0;
 
@@ -269,10 +274,12 @@ fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Chan
     few.then_some(changes)
 }
 
-/// Bytes of what is known of a tree: a guest makes as many files as its disk has room for, and it is the daemon that knows them.
+/// Bytes of what is known of a tree: a guest makes as many files as its disk has room for, and it is the daemon that
+/// knows them.
 const MOST_KNOWN: usize = 128 << 20;
 
-/// Everything below a directory, and itself as the empty path. What goes away meanwhile is not there. An error where there is more than [`MOST_KNOWN`].
+/// Everything below a directory, and itself as the empty path. What goes away meanwhile is not there. An error where
+/// there is more than [`MOST_KNOWN`].
 pub(crate) fn look(top: BorrowedFd<'_>) -> io::Result<Tree> {
     let first = directory_below(top, Path::new(""))?;
     let mut tree = Tree::from([(PathBuf::new(), Seen::at(&first, c"", AtFlags::EMPTY_PATH)?)]);

@@ -1,8 +1,10 @@
-//! What of a guest's own files has changed since they were looked at: asked while the guest stands still, so by as few calls as there can be. Directories
-//! stay open from one look to the next; one whose ctime has not changed has the same entries. Which of these may have changed the kernel's cache of names tells at once
-//! ([`Touched`]), and only they are asked for their own ctimes; all are where it has forgotten some, or nothing of ours can be told of it.
+//! What of a guest's own files has changed since they were looked at: asked while the guest stands still, so by as few
+//! calls as there can be. Directories stay open from one look to the next; one whose ctime has not changed has the same
+//! entries. Which of these may have changed the kernel's cache of names tells at once ([`Touched`]), and only they are
+//! asked for their own ctimes; all are where it has forgotten some, or nothing of ours can be told of it.
 //!
-//! What is more than that (directories that came, went or were moved) is not found out here: then all is looked at anew.
+//! What is more than that (directories that came, went or were moved) is not found out here: then all is looked at
+//! anew.
 
 use crate::freeze::files_ahead::{Seen, Tree};
 use pando_freeze::{Entries, Since, Touched};
@@ -71,7 +73,8 @@ impl Prepared {
         Some(Self(directories))
     }
 
-    /// Looks again. `None` where more has changed than can be told this way. `touched` is what tells of entries, and when they were seen.
+    /// Looks again. `None` where more has changed than can be told this way. `touched` is what tells of entries, and
+    /// when they were seen.
     pub(crate) fn look(&self, touched: Option<(&Touched, Since)>) -> Option<Differing> {
         let open: Vec<_> = self.0.iter().map(|directory| directory.open.as_fd()).collect();
         let told = touched.and_then(|(program, since)| program.among(&open, since).ok()).unwrap_or_default();
@@ -173,8 +176,8 @@ fn newcomers(directory: &Directory, differing: &mut Differing) -> Option<()> {
     Some(())
 }
 
-/// Of a tree what differs, some paths more, and the directories above: as they were, and as they are. To go through all of it would take longer than the
-/// looking.
+/// Of a tree what differs, some paths more, and the directories above: as they were, and as they are. To go through all
+/// of it would take longer than the looking.
 pub(crate) fn narrowed(before: &Tree, differing: &Differing, more: &BTreeSet<PathBuf>) -> (Tree, Tree) {
     let ends = differing.keys().chain(more);
     let paths: BTreeSet<&Path> = ends.flat_map(|path| path.ancestors()).collect();

@@ -106,7 +106,8 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     }
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
-    // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log yet, by which that is known here.
+    // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log
+    // yet, by which that is known here.
     let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
     let held = match hook_runs::run_before(&hooks, daemon, guest).await {
@@ -314,7 +315,8 @@ impl Scene {
     }
 }
 
-/// An image's files are laid over the layers of its guest: over none in which they would lie themselves, as below the host's own root.
+/// An image's files are laid over the layers of its guest: over none in which they would lie themselves, as below the
+/// host's own root.
 fn refuse_around(daemon: &Daemon, guest: &Guest) -> Result<(), Fault> {
     let own = daemon.places.layers();
     let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
@@ -335,7 +337,8 @@ fn refuse_around(daemon: &Daemon, guest: &Guest) -> Result<(), Fault> {
     Err(failure::bad(name.as_ref(), message))
 }
 
-/// What a guest prints into, of which each clone has its own: device and inode. It is the log itself where an earlier Pando started the guest.
+/// What a guest prints into, of which each clone has its own: device and inode. It is the log itself where an earlier
+/// Pando started the guest.
 pub(crate) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<(u64, u64)> {
     let printed = if pidfd::has_ended(&running.seed) {
         Printed::orphaned(&processes::pids(&daemon.field, running.slot))

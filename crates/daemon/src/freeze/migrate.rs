@@ -1,6 +1,7 @@
 //! Moving processes from one guest into another, with what they have: memory, open files, sockets that listen.
 //!
-//! What they run and map has to be there as well. Files that they have open are copied where the other guest has none of that name.
+//! What they run and map has to be there as well. Files that they have open are copied where the other guest has none
+//! of that name.
 
 use crate::failure;
 use crate::freeze::capacity_check;

@@ -1,5 +1,6 @@
-//! Guests that freeze themselves: a named pipe in the guest's files, of its root alone, into which a process writes that it wants that, and one of the
-//! process's own, through which it is told what came of it, in the guest and in every clone.
+//! Guests that freeze themselves: a named pipe in the guest's files, of its root alone, into which a process writes
+//! that it wants that, and one of the process's own, through which it is told what came of it, in the guest and in
+//! every clone.
 //!
 //! ```text
 //!   /run/pando/freeze      the process writes   NUMBER WORD        and closes it: an image has no end of it
@@ -8,7 +9,8 @@
 //!                                               anything else      why the guest was not frozen
 //! ```
 //!
-//! The guest can put there what it likes: paths are resolved inside its root, what is read is bounded, and what is no pipe is left alone.
+//! The guest can put there what it likes: paths are resolved inside its root, what is read is bounded, and what is no
+//! pipe is left alone.
 
 use crate::freeze::freeze_guest::{Order, freeze};
 use crate::runtime::readable::readable;
@@ -26,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 const DIRECTORIES: [&str; 2] = ["run", "run/pando"];
-const DOOR: &str = "run/pando/freeze";
+const REQUESTS: &str = "run/pando/freeze";
 const COMMAND: &str = "bin/pando-freeze";
 const SCRIPT: &[u8] = include_bytes!("pando-freeze.sh");
 
@@ -49,8 +51,8 @@ impl Request {
     }
 }
 
-/// Waits at a guest's door for as long as it runs, if it may freeze itself.
-pub(crate) fn mind(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>) {
+/// Serves a guest's requests for as long as it runs, if it may freeze itself.
+pub(crate) fn serve_while_it_runs(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>) {
     if guest.spec.borrow().allow_freeze == 0 {
         return;
     }
@@ -68,12 +70,12 @@ pub(crate) fn mind(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>
 
 async fn serve(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Running) -> io::Result<()> {
     let (pid, owner) = (running.pid, running.root());
-    let door = tokio::task::spawn_blocking(move || open_door(pid, owner)).await.map_err(io::Error::other)??;
-    let door = readable(door)?;
+    let requests = tokio::task::spawn_blocking(move || open_requests(pid, owner)).await.map_err(io::Error::other)??;
+    let requests = readable(requests)?;
     loop {
-        let mut ready = door.readable().await?;
+        let mut ready = requests.readable().await?;
         let mut bytes = [0; LONGEST];
-        let Ok(read) = ready.try_io(|door| Ok(rustix::io::read(door.get_ref(), &mut bytes)?)) else { continue };
+        let Ok(read) = ready.try_io(|requests| Ok(rustix::io::read(requests.get_ref(), &mut bytes)?)) else { continue };
         let text = String::from_utf8_lossy(&bytes[..read?]).into_owned();
         // More than one may have come; what is cut off at the end is no request.
         for request in text.lines().filter_map(Request::read) {
@@ -143,8 +145,9 @@ fn open(root: impl AsFd, path: &str, how: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(itself, how | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Makes the door and the command that knocks, where there are none, and opens it. `owner` is the guest's root on the host.
-fn open_door(pid: i32, owner: u32) -> io::Result<OwnedFd> {
+/// Makes the pipe for requests and the command that writes to it, where there are none, and opens the pipe. `owner` is
+/// the guest's root on the host.
+fn open_requests(pid: i32, owner: u32) -> io::Result<OwnedFd> {
     let root = root(pid)?;
     let _as_owner = (owner != 0).then(|| FsOwner::assume(owner)).transpose()?;
     for directory in DIRECTORIES {
@@ -165,9 +168,11 @@ fn open_door(pid: i32, owner: u32) -> io::Result<OwnedFd> {
         made(command)?;
     }
     // Last: whoever sees it has the command.
-    made(make(&root, DOOR, |at, name| rustix::fs::mknodat(at, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)))?;
+    made(make(&root, REQUESTS, |at, name| {
+        rustix::fs::mknodat(at, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+    }))?;
     // For writing, too: it does not end when nobody has it open.
-    open(&root, DOOR, OFlags::RDWR)
+    open(&root, REQUESTS, OFlags::RDWR)
 }
 
 /// Makes something in a directory of the guest's.

@@ -1,16 +1,17 @@
-//! A trial before a guest is ended for good: a clone of it is made, compared with what was frozen, and thrown away. Where none can be made, or another one comes of it, the
-//! guest runs on: an image that it could never come back from would be all that is left.
+//! A trial before a guest is ended for good: a clone of it is made, compared with what was frozen, and thrown away.
+//! Where none can be made, or another one comes of it, the guest runs on: an image that it could never come back from
+//! would be all that is left.
 //!
-//! The thread that freezes asks for a place when it has the image; the daemon makes that as for any clone, but on no network: what the guest listens at is its own until
-//! it ends.
+//! The thread that freezes asks for a place when it has the image; the daemon makes that as for any clone, but on no
+//! network: what the guest listens at is its own until it ends.
 //!
 //! ```text
 //!   thread   hold ─▶ ask ──────────▶ fork, compare ─▶ keep on the disk ─▶ end the guest
-//!   daemon            └─▶ place, nest ─┘        └─▶ discard the place
+//!   daemon            └─▶ clone slot ─┘        └─▶ discard the slot
 //! ```
 
 use crate::failure;
-use crate::init::clone_slot::Nest;
+use crate::init::clone_slot::CloneSlot;
 use crate::state::daemon::Daemon;
 use crate::state::image::{HeldImage, ImageRecord};
 use crate::state::record::LOG;
@@ -25,23 +26,23 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct Trial {
     ask: oneshot::Sender<ImageRecord>,
-    place: mpsc::Receiver<Result<Nest, Fault>>,
+    place: mpsc::Receiver<Result<CloneSlot, Fault>>,
     /// Dropped when the place is not needed any more.
     _over: oneshot::Sender<()>,
 }
 
 /// The daemon's side.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct TrialServer {
     asked: oneshot::Receiver<ImageRecord>,
-    place: mpsc::Sender<Result<Nest, Fault>>,
+    place: mpsc::Sender<Result<CloneSlot, Fault>>,
     over: oneshot::Receiver<()>,
 }
 
 /// Both sides.
-pub(crate) fn trial() -> (Trial, Places) {
+pub(crate) fn trial() -> (Trial, TrialServer) {
     let ((ask, asked), (give, place), (end, over)) = (oneshot::channel(), mpsc::channel(), oneshot::channel());
-    (Trial { ask, place, _over: end }, Places { asked, place: give, over })
+    (Trial { ask, place, _over: end }, TrialServer { asked, place: give, over })
 }
 
 impl Trial {
@@ -55,19 +56,19 @@ impl Trial {
         let failed = |why: String| FreezeError::Trial(why);
         let inside = || failed("the daemon does not make a place for it".into());
         self.ask.send(record.clone()).map_err(|_| inside())?;
-        let nest = self.place.recv().map_err(|_| inside())?.map_err(|fault| failed(fault.message))?;
+        let clone_slot = self.place.recv().map_err(|_| inside())?.map_err(|fault| failed(fault.message))?;
         // It never runs: whoever drops it lets it end.
-        nest.fork(frozen).map(drop).map_err(|error| failed(error.to_string()))
+        clone_slot.fork(frozen).map(drop).map_err(|error| failed(error.to_string()))
     }
 }
 
-impl Places {
+impl TrialServer {
     /// Makes a place if one is asked for, and takes it back.
     pub(crate) async fn serve(self, daemon: &Rc<Daemon>) {
         let Ok(record) = self.asked.await else { return };
         match make(daemon, record).await {
-            Ok((root, nest)) => {
-                let given = self.place.send(Ok(nest)).is_ok();
+            Ok((root, clone_slot)) => {
+                let given = self.place.send(Ok(clone_slot)).is_ok();
                 if given {
                     let _ = self.over.await;
                 }
@@ -78,13 +79,13 @@ impl Places {
     }
 }
 
-async fn make(daemon: &Rc<Daemon>, record: ImageRecord) -> Result<(ReadyRoot, Nest), Fault> {
+async fn make(daemon: &Rc<Daemon>, record: ImageRecord) -> Result<(ReadyRoot, CloneSlot), Fault> {
     let spec = Spec { network: Network::None, ..record.spec.clone() };
     let held = HeldImage::kept("trial".into(), ImageRecord { spec: spec.clone(), ..record });
     let root = daemon.roots.make(&held.roots()).await?;
-    let nest = Nest::new((&daemon.logs, &daemon.field), &root.ready, &root.files.path().join(LOG), &spec);
-    match nest {
-        Ok(nest) if root.ready.tree.is_none() => Ok((root, nest)),
+    let clone_slot = CloneSlot::new((&daemon.logs, &daemon.field), &root.ready, &root.files.path().join(LOG), &spec);
+    match clone_slot {
+        Ok(clone_slot) if root.ready.tree.is_none() => Ok((root, clone_slot)),
         made => {
             daemon.roots.discard(root);
             let incomplete = || Fault::new(FaultKind::Failed, &held.name, "its place is not complete");

@@ -1,8 +1,9 @@
-//! Waiting for a process to be born: for its seed's word that it exists, and for its own that it has taken the steps of its plan.
+//! Waiting for a process to be born: for its seed's word that it exists, and for its own that it has taken the steps of
+//! its plan.
 
 use crate::failure;
 use crate::init::link::{Birth, Link};
-use crate::runtime::spin_wait::linger;
+use crate::runtime::spin_wait::spin;
 use pando_api::{Fault, FaultKind};
 use pando_guest::GuestName;
 use pando_guest::plan::Plan;
@@ -17,7 +18,8 @@ use std::time::Duration;
 /// How long a process may stand still in a frozen group before it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for a launched process to exist. It may not have taken a single step of its plan: one that is born into a frozen group does so when that is thawed.
+/// Waits for a launched process to exist. It may not have taken a single step of its plan: one that is born into a
+/// frozen group does so when that is thawed.
 pub(crate) async fn born(
     name: &GuestName,
     birth: tokio::sync::oneshot::Receiver<Birth>,
@@ -37,7 +39,8 @@ fn full(name: &GuestName) -> Fault {
     Fault::new(FaultKind::Unavailable, name.as_ref(), message)
 }
 
-/// Waits for a process to have taken the steps of its plan, for a minute at most where its group stands still for a transaction. One that is given up is killed.
+/// Waits for a process to have taken the steps of its plan, for a minute at most where its group stands still for a
+/// transaction. One that is given up is killed.
 pub(crate) async fn grown_in_group(
     name: &GuestName,
     plan: &Plan,
@@ -62,9 +65,10 @@ fn stands_still(group: &Path) -> bool {
     std::fs::read_to_string(group.join("cgroup.freeze")).is_ok_and(|text| text.trim_end() == "1")
 }
 
-/// Waits for a process to have taken the steps of its plan. One that is the only one to be started is worth lingering for.
+/// Waits for a process to have taken the steps of its plan. One that is the only one to be started is worth spinning
+/// for.
 pub(crate) async fn grown(name: &str, plan: &Plan, report: OwnedFd, alone: bool) -> Result<(), Fault> {
-    let soon = if alone { linger(|| present_report(&report)) } else { None };
+    let soon = if alone { spin(|| present_report(&report)) } else { None };
     let report = match soon {
         Some(report) => report,
         None => heard(report).await,
@@ -118,7 +122,8 @@ pub(crate) fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
     }
 }
 
-/// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
+/// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is
+/// then undone.
 pub(crate) fn stay(name: &GuestName, link: &Link) -> Result<(), Fault> {
     let settled = link.seed().send(Request::Settle, &[]);
     settled.map_err(|error| failure::io("starting a process", name.as_ref(), &error))

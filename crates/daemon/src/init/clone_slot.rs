@@ -13,18 +13,18 @@ use std::path::{Path, PathBuf};
 
 /// That place.
 #[derive(Debug)]
-pub(crate) struct Nest {
+pub(crate) struct CloneSlot {
     init: i32,
     plot: Plot,
     /// What the clone prints into.
     printed: OwnedFd,
     /// Where the first process is told what to become.
-    cradle: Option<OwnedFd>,
+    handoff: Option<OwnedFd>,
     /// What is kept inside it.
     scopes: u32,
 }
 
-impl Nest {
+impl CloneSlot {
     /// That of a first process, for a guest of some kind; what the clone says goes to a log.
     pub(crate) fn new(
         (logs, field): (&Logs, &Field),
@@ -32,13 +32,12 @@ impl Nest {
         log: &Path,
         spec: &Spec,
     ) -> Result<Self, CallError> {
-        let sprout = &ready.sprout;
+        let init = &ready.init;
         let log = Logs::open(log).context(|| format!("opening {}", log.display()))?;
-        let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(sprout, (&log, logs.bound()))).transpose()?;
-        let printed =
-            logs.pipe(sprout.link.seed(), log, sprout.root()).context(|| "making the clone's log".to_owned())?;
-        let plot = field.plot(sprout.slot);
-        Ok(Self { init: sprout.pid, plot, printed, cradle, scopes: scopes(spec) })
+        let handoff = ready.handoff.as_ref().map(|handoff| handoff.lay_out(init, (&log, logs.bound()))).transpose()?;
+        let printed = logs.pipe(init.link.seed(), log, init.root()).context(|| "making the clone's log".to_owned())?;
+        let plot = field.plot(init.slot);
+        Ok(Self { init: init.pid, plot, printed, handoff, scopes: scopes(spec) })
     }
 
     /// Forks the frozen processes, up to where they wait. Blocking.
@@ -52,20 +51,21 @@ impl Nest {
             cgroup: cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.printed.as_fd()],
-            cradle: self.cradle.as_ref().map(|socket| Cradle(socket.as_fd())),
+            cradle: self.handoff.as_ref().map(|socket| Cradle(socket.as_fd())),
             scopes: self.scopes,
         };
         frozen.clone_into(&target)
     }
 }
 
-/// What is kept inside a guest of some kind. Its seed is in a domain of the same kind, and nobody else can be put into that.
+/// What is kept inside a guest of some kind. Its seed is in a domain of the same kind, and nobody else can be put into
+/// that.
 pub(crate) fn scopes(spec: &Spec) -> u32 {
     SproutKind::of_clones(spec).scopes.bits()
 }
 
-/// Whether processes can be forked to a first process at once: it has a root file system already, and there is no network that it must be let onto before
-/// they bind.
+/// Whether processes can be forked to a first process at once: it has a root file system already, and there is no
+/// network that it must be let onto before they bind.
 pub(crate) fn is_complete(ready: &Ready, network: Network) -> bool {
     ready.tree.is_none() && matches!(network, Network::None | Network::Host)
 }

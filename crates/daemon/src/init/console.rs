@@ -1,4 +1,5 @@
-//! The console of a guest that brings its own init: a terminal of the guest's, which its seed keeps, and whose output is the guest's log.
+//! The console of a guest that brings its own init: a terminal of the guest's, which its seed keeps, and whose output
+//! is the guest's log.
 
 use crate::failure;
 use crate::init::link::Link;
@@ -12,13 +13,13 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Has a seed keep the console that its trunk is about to open. The trunk is to send its master over the socket.
+/// Has a seed keep the console that its init is about to open. The init is to send its master over the socket.
 pub(crate) fn lay(logs: &Logs, (name, log): (&GuestName, &Path), link: &Link) -> Result<OwnedFd, Fault> {
     let laid = || -> std::io::Result<OwnedFd> {
-        let (seeds, trunks) = packet::pair()?;
+        let (seeds, inits) = packet::pair()?;
         let log = Logs::open(log)?;
         keep(link.seed(), seeds.as_fd(), (&log, logs.bound()))?;
-        Ok(trunks)
+        Ok(inits)
     };
     laid().map_err(|error| failure::io("making the guest's console", name.as_ref(), &error))
 }

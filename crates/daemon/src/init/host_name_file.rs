@@ -1,5 +1,5 @@
-//! The name in /etc/hostname of a guest with an init of its own: that init sets the kernel's host name by it, whatever was set before. A fresh tree has the name of the
-//! machine that it was made on.
+//! The name in /etc/hostname of a guest with an init of its own: that init sets the kernel's host name by it, whatever
+//! was set before. A fresh tree has the name of the machine that it was made on.
 
 use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context};
@@ -11,7 +11,8 @@ use std::os::fd::BorrowedFd;
 /// The most that is read of it.
 const LONGEST: u64 = 4096;
 
-/// Has the file of a root file system say `name`, if it is there as a plain file: without one an init leaves the name that is set. `owner` is the guest's root on the host.
+/// Has the file of a root file system say `name`, if it is there as a plain file: without one an init leaves the name
+/// that is set. `owner` is the guest's root on the host.
 pub(crate) fn write(root: BorrowedFd<'_>, owner: Option<u32>, name: &str) -> Result<(), CallError> {
     let what = || "writing the guest's /etc/hostname".to_owned();
     let _as_owner = owner.map(FsOwner::assume).transpose().context(what)?;

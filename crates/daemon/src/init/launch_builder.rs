@@ -1,11 +1,12 @@
-//! Everything of a start that a thread may do: putting a root file system together, and sending a first process its plan.
+//! Everything of a start that a thread may do: putting a root file system together, and sending a first process its
+//! plan.
 
 use crate::failure;
 use crate::init::birth::step_failed;
-use crate::init::handoff::Fittings;
+use crate::init::handoff::HandoffParts;
 use crate::init::host_name_file;
-use crate::init::prewarmed::Sprout;
-use crate::init::program::Wish;
+use crate::init::prewarmed::PrewarmedInit;
+use crate::init::program::ProgramRequest;
 use crate::runtime::descriptors::owned;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::account::{self, Account};
@@ -23,18 +24,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-/// Where programs on this host read their limits in version 1: a hierarchy with controllers stays mounted as long as the machine runs.
+/// Where programs on this host read their limits in version 1: a hierarchy with controllers stays mounted as long as
+/// the machine runs.
 pub(crate) static LEGACY: LazyLock<Vec<(&str, String)>> =
     LazyLock::new(|| pando_kernel::mount::mounts().map(|mounts| Hierarchies::readable(&mounts)).unwrap_or_default());
 
 /// Everything that a thread needs to put a guest's first process together.
-pub(crate) struct Site {
+pub(crate) struct LaunchBuilder {
     name: String,
     spec: Spec,
     store: Arc<LayerStore>,
     owner: Option<(OwnedFd, u32)>,
     pub(crate) stdio: Vec<OwnedFd>,
-    pub(crate) wish: Option<SiteWish>,
+    pub(crate) request: Option<SendableProgram>,
     report: OwnedFd,
     heritage: Heritage,
     /// Whether its layers are unified.
@@ -52,46 +54,47 @@ pub(crate) struct Site {
     pub(crate) first_run: bool,
 }
 
-/// A wish without what cannot go to another thread.
-pub(crate) struct SiteWish {
-    wish: Program,
+/// A request without what cannot go to another thread.
+pub(crate) struct SendableProgram {
+    request: Program,
     user: String,
     program: Option<OwnedFd>,
 }
 
-impl SiteWish {
-    pub(crate) fn of(wish: Wish) -> Result<Self, Fault> {
-        let program = wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
-        Ok(Self { user: wish.user.clone().unwrap_or_default(), wish: wish.program(Account::root()), program })
+impl SendableProgram {
+    pub(crate) fn of(request: ProgramRequest) -> Result<Self, Fault> {
+        let program = request.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
+        Ok(Self { user: request.user.clone().unwrap_or_default(), request: request.program(Account::root()), program })
     }
 }
 
-/// What was sent to a first process, where its report comes, and what the root was put together from, to be closed later.
+/// What was sent to a first process, where its report comes, and what the root was put together from, to be closed
+/// later.
 pub(crate) struct Sent {
     pub(crate) plan: Plan,
     pub(crate) report: OwnedFd,
     pub(crate) parts: Vec<Tree>,
 }
 
-impl Site {
-    /// That of a sprout, with nothing to run yet. The store is said with whether layers are unified in it.
+impl LaunchBuilder {
+    /// That of a prewarmed init, with nothing to run yet. The store is said with whether layers are unified in it.
     pub(crate) fn of(
-        sprout: &Sprout,
+        init: &PrewarmedInit,
         name: &str,
         spec: Spec,
         (store, unified): (&Arc<LayerStore>, bool),
         heritage: Heritage,
     ) -> Result<Self, Fault> {
-        let namespace = sprout.namespace.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
+        let namespace = init.namespace.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
         Ok(Self {
             name: name.to_owned(),
             spec,
             store: Arc::clone(store),
             unified,
-            owner: namespace.map(|fd| (fd, slot::first_id(sprout.slot))),
+            owner: namespace.map(|fd| (fd, slot::first_id(init.slot))),
             stdio: Vec::new(),
-            wish: None,
-            report: owned(sprout.report.as_fd())?,
+            request: None,
+            report: owned(init.report.as_fd())?,
             heritage,
             names: None,
             restorer: None,
@@ -111,8 +114,8 @@ impl Site {
     }
 
     /// Gives the first process what it needs to become one of an image.
-    pub(crate) fn fit(&mut self, fittings: Fittings) {
-        (self.stdio, self.restorer) = (fittings.stdio, Some(fittings.program));
+    pub(crate) fn hand_off(&mut self, parts: HandoffParts) {
+        (self.stdio, self.restorer) = (parts.stdio, Some(parts.program));
     }
 
     /// Puts a root file system together, and finishes what transactions in it were at. Blocking.
@@ -129,7 +132,8 @@ impl Site {
         Ok(mounted)
     }
 
-    /// Tells an init of the guest's own its host name: the one that was asked for, always; that of the guest only before its first run, since it is the guest's to change.
+    /// Tells an init of the guest's own its host name: the one that was asked for, always; that of the guest only
+    /// before its first run, since it is the guest's to change.
     fn name_itself(&self, tree: &Tree) -> Result<(), CallError> {
         let asked = self.spec.hostname.as_ref().or(self.first_run.then_some(&self.name));
         match asked.filter(|_| self.spec.init.is_some() && self.heritage == Heritage::None) {
@@ -147,7 +151,7 @@ impl Site {
     /// Sends everything off, with what the guest's limits make of files in /proc.
     pub(crate) fn send(mut self, mounted: Mounted, views: Vec<(View, Tree)>) -> Result<Sent, Fault> {
         let Mounted { tree, parts } = mounted;
-        let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
+        let program = self.request.take().map(|request| self.resolve(request, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
         let facts = self.facts(&views).map_err(|error| self.fault(&error))?;
         let plan = plan::trunk(&self.spec, &facts, program.as_ref()).map_err(|error| {
@@ -167,7 +171,7 @@ impl Site {
         };
         match go_on(&self.report, &plan, &mut supplies) {
             Ok(()) => Ok(Sent { plan, report: self.report, parts }),
-            // A sprout that did not get to where it waits has left word.
+            // A prewarmed init that did not get to where it waits has left word.
             Err(error) => Err(match read_report(&self.report) {
                 Ok(Some(report)) => step_failed(&self.name, &plan, report),
                 _ => self.fault(&error),
@@ -189,10 +193,10 @@ impl Site {
     }
 
     /// Looks the program's user up in the guest's own files.
-    fn resolve(&self, wish: SiteWish, tree: &Tree) -> Result<(Program, Option<OwnedFd>), Fault> {
-        let wanted = if wish.user.is_empty() { self.spec.user.clone().unwrap_or_default() } else { wish.user };
+    fn resolve(&self, request: SendableProgram, tree: &Tree) -> Result<(Program, Option<OwnedFd>), Fault> {
+        let wanted = if request.user.is_empty() { self.spec.user.clone().unwrap_or_default() } else { request.user };
         let account = find_account(&self.name, &wanted, tree.as_fd())?;
-        Ok((Program { account, ..wish.wish }, wish.program))
+        Ok((Program { account, ..request.request }, request.program))
     }
 }
 

@@ -18,12 +18,12 @@ const LACK: Duration = Duration::from_millis(100);
 /// What came of a launch.
 pub(crate) type Birth = io::Result<(i32, OwnedFd)>;
 
-/// What a seed knows of its trunk.
+/// What a seed knows of its init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TrunkStatus {
+pub(crate) struct InitStatus {
     /// The seed's own pid.
     pub(crate) seed: i32,
-    /// The trunk's pid; 0 before it is a guest's.
+    /// The init's pid; 0 before it is a guest's.
     pub(crate) pid: i32,
     /// How it ended, as waitpid(2) gives it.
     pub(crate) ended: Option<i32>,
@@ -37,7 +37,7 @@ pub(crate) struct Link {
     ends: RefCell<HashMap<i32, oneshot::Sender<i32>>>,
     /// Ends that came before anybody asked.
     early: RefCell<HashMap<i32, i32>>,
-    statuses: RefCell<VecDeque<oneshot::Sender<TrunkStatus>>>,
+    statuses: RefCell<VecDeque<oneshot::Sender<InitStatus>>>,
     turn: Mutex<()>,
     /// The seed has gone: whoever asks from now on is told at once.
     gone: Cell<bool>,
@@ -101,7 +101,7 @@ impl Link {
             },
             (Answer::Trunk { seed, pid, ended }, _) => {
                 if let Some(waiting) = self.statuses.borrow_mut().pop_front() {
-                    let _ = waiting.send(TrunkStatus { seed, pid, ended });
+                    let _ = waiting.send(InitStatus { seed, pid, ended });
                 }
             }
         }
@@ -157,8 +157,8 @@ impl Link {
         receiver.await.ok()
     }
 
-    /// Asks what became of the trunk; `None` if the seed went without saying.
-    pub(crate) async fn status(&self) -> io::Result<Option<TrunkStatus>> {
+    /// Asks what became of the init; `None` if the seed went without saying.
+    pub(crate) async fn status(&self) -> io::Result<Option<InitStatus>> {
         let (sender, receiver) = oneshot::channel();
         self.seed().send(Request::Status, &[])?;
         if !self.gone.get() {

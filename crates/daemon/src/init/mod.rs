@@ -1,4 +1,5 @@
-//! A guest's first process: what it is made from, how it is sent its plan, what it reports, and what it may become in a clone.
+//! A guest's first process: what it is made from, how it is sent its plan, what it reports, and what it may become in a
+//! clone.
 
 pub(crate) mod birth;
 pub(crate) mod clone_slot;

@@ -1,6 +1,6 @@
 //! A guest's first process that was made before it is known which guest it is.
 
-use crate::init::handoff::Cradle;
+use crate::init::handoff::Handoff;
 use crate::init::link::Link;
 use pando_guest::slot;
 use pando_kernel::mount::Tree;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 /// A guest's first process that waits to learn which guest it is.
 #[derive(Debug)]
-pub(crate) struct Sprout {
+pub(crate) struct PrewarmedInit {
     /// The slot.
     pub(crate) slot: u32,
     /// The process of the seed that it grew from.
@@ -22,14 +22,14 @@ pub(crate) struct Sprout {
     /// Its pid.
     pub(crate) pid: i32,
     /// Its process.
-    pub(crate) trunk: OwnedFd,
+    pub(crate) process: OwnedFd,
     /// Where it takes the rest of its plan and tells how that went.
     pub(crate) report: OwnedFd,
     /// Its mount namespace.
     pub(crate) mounts: Option<OwnedFd>,
 }
 
-impl Sprout {
+impl PrewarmedInit {
     /// The id that its root is on the host.
     pub(crate) fn root(&self) -> u32 {
         self.namespace.as_ref().map_or(0, |_| slot::first_id(self.slot))
@@ -37,7 +37,7 @@ impl Sprout {
 
     /// Whether somebody has killed it.
     pub(crate) fn has_ended(&self) -> bool {
-        pidfd::has_ended(&self.trunk) || pidfd::has_ended(&self.seed)
+        pidfd::has_ended(&self.process) || pidfd::has_ended(&self.seed)
     }
 }
 
@@ -45,11 +45,11 @@ impl Sprout {
 #[derive(Debug)]
 pub(crate) struct Ready {
     /// The first process.
-    pub(crate) sprout: Sprout,
+    pub(crate) init: PrewarmedInit,
     /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
     pub(crate) tree: Option<Tree>,
     /// Where it waits to become the init of a frozen guest.
-    pub(crate) cradle: Option<Cradle>,
+    pub(crate) handoff: Option<Handoff>,
 }
 
 /// The mount namespace of a process, if it still has one.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// What a guest is to run, before its user is looked up.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ProgramRequest {
     pub(crate) command: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) workdir: Option<String>,
@@ -23,8 +23,8 @@ pub(crate) struct Wish {
     pub(crate) transaction: Option<PartOf>,
 }
 
-impl Wish {
-    /// The program of this wish, run by `account`.
+impl ProgramRequest {
+    /// The program of this request, run by `account`.
     pub(crate) fn program(&self, account: Account) -> Program {
         Program {
             command: self.command.clone(),
@@ -38,7 +38,7 @@ impl Wish {
 }
 
 /// What a client asked for, and the descriptors that it must have sent along.
-pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {
+pub(crate) fn program_request(process: Process, stdio: &[OwnedFd]) -> Result<ProgramRequest, Fault> {
     let supervised = process.transaction.as_ref().is_some_and(|transaction| transaction.supervised);
     let expected = if process.terminal { 1 } else { 3 } + usize::from(supervised);
     if stdio.len() != expected {
@@ -60,7 +60,7 @@ pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, 
         standard_streams::open_by_name(&stdio[..3]);
         Stdio::Given
     };
-    Ok(Wish {
+    Ok(ProgramRequest {
         command: process.command,
         env: process.env,
         workdir: process.workdir,

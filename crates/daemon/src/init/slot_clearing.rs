@@ -4,8 +4,9 @@ use pando_guest::{Places, slot};
 use pando_kernel::cgroup::Field;
 use std::time::Duration;
 
-/// Removes the cgroups of a slot and its seed's socket. The last process leaves its group a moment after it was seen to end. The slot is held meanwhile,
-/// so that nobody makes a guest in what is being removed; where somebody has taken it already, what is there is theirs.
+/// Removes the cgroups of a slot and its seed's socket. The last process leaves its group a moment after it was seen to
+/// end. The slot is held meanwhile, so that nobody makes a guest in what is being removed; where somebody has taken it
+/// already, what is there is theirs.
 pub(crate) async fn clear_slot(places: &Places, field: &Field, slot: u32) {
     const MOMENT: Duration = Duration::from_millis(2);
     const MOMENTS: u32 = 500;

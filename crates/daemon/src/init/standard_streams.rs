@@ -1,8 +1,9 @@
 //! Standard input, output and error that a caller gave to a process in a guest.
 //!
-//! Programs open them by name as well (`/dev/stdin`, `/dev/stdout`, `/dev/stderr`, `/proc/self/fd/1`), and the kernel then asks who may open the object, not
-//! who has it. A pipe belongs to whoever made it, outside of the guest's ids, and is nobody else's: nginx, and everything else that logs to `/dev/stderr`,
-//! would not start. Files and terminals of the caller's never come here: the command carries those through pipes of its own.
+//! Programs open them by name as well (`/dev/stdin`, `/dev/stdout`, `/dev/stderr`, `/proc/self/fd/1`), and the kernel
+//! then asks who may open the object, not who has it. A pipe belongs to whoever made it, outside of the guest's ids,
+//! and is nobody else's: nginx, and everything else that logs to `/dev/stderr`, would not start. Files and terminals of
+//! the caller's never come here: the command carries those through pipes of its own.
 
 use rustix::fs::{FileType, Mode, OFlags, fchmod, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
@@ -11,12 +12,14 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The file system of pipes without a name (linux/magic.h).
 const PIPEFS_MAGIC: i64 = 0x5049_5045;
 
-/// What may be done with a pipe by name: the same as with the descriptor, by everybody. Only those who have a descriptor of such a pipe find its name. The bits for
-/// execution mean nothing to a pipe; with them none looks like the one that a guest's log comes out of (`logs::pipe`).
+/// What may be done with a pipe by name: the same as with the descriptor, by everybody. Only those who have a
+/// descriptor of such a pipe find its name. The bits for execution mean nothing to a pipe; with them none looks like
+/// the one that a guest's log comes out of (`logs::pipe`).
 const READ: u32 = 0o444;
 const WRITE: u32 = 0o233;
 
-/// Lets whoever has pipes among his standard descriptors open them by name too. What cannot be changed stays as it is: the descriptors themselves work.
+/// Lets whoever has pipes among his standard descriptors open them by name too. What cannot be changed stays as it is:
+/// the descriptors themselves work.
 pub(crate) fn open_by_name(descriptors: &[OwnedFd]) {
     for descriptor in descriptors {
         if let Err(error) = open_one(descriptor) {

@@ -22,8 +22,8 @@ pub(crate) fn kept(places: &Places, name: &GuestName) -> Option<Home> {
     directory.exists().then(|| Home::new(places.root()).of_realm(&directory))
 }
 
-/// Puts the root file system of a guest together that had transactions. The process that held one ends with the guest; until it has, and the kernel has
-/// let go of what it held, the guest's files are in use (EBUSY).
+/// Puts the root file system of a guest together that had transactions. The process that held one ends with the guest;
+/// until it has, and the kernel has let go of what it held, the guest's files are in use (EBUSY).
 pub(crate) fn mount(root: &Root, owner: Option<Owner<'_>>, store: &LayerStore) -> Result<Mounted, StoreError> {
     let begun = Instant::now();
     loop {

@@ -21,7 +21,8 @@ use std::path::Path;
 /// Kinds of namespaces, as /proc/PID/ns names them.
 pub(crate) const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
-/// Looks at a guest's processes, its mounts and its groups: what is told is of the first one, and in what others are held by less.
+/// Looks at a guest's processes, its mounts and its groups: what is told is of the first one, and in what others are
+/// held by less.
 pub(crate) fn in_force(daemon: &Daemon, name: &str) -> Result<Security, Fault> {
     let guest = daemon.guest(name)?;
     let life = guest.life()?;
@@ -112,7 +113,8 @@ fn paths(security: &mut Security, spec: &Spec, mounts: &[MountEntry]) {
     }
 }
 
-/// The kernel does not tell of a process's domain. It grants scopes or it does not, and the guest's seed asked for them.
+/// The kernel does not tell of a process's domain. It grants scopes or it does not, and the guest's seed asked for
+/// them.
 fn domain(security: &mut Security, spec: &Spec) {
     let scopes = profile::of(spec.security_profile()).scopes(spec.network);
     let names = scopes.iter_names().map(|(name, _)| name.to_ascii_lowercase().replace('_', " "));

@@ -1,7 +1,7 @@
 //! Which of a guest's processes are held by less than its first one is.
 //!
-//! What a process is held by it inherits, and cannot lay down; so one that is held by less came in another way, or not as it should have. It is looked
-//! for all the same: what is told of a guest has to hold for every process of it.
+//! What a process is held by it inherits, and cannot lay down; so one that is held by less came in another way, or not
+//! as it should have. It is looked for all the same: what is told of a guest has to hold for every process of it.
 
 use crate::inspection::security::field;
 use pando_guest::policy::capabilities;
@@ -79,8 +79,8 @@ impl Hold {
     }
 }
 
-/// What is to be said of those of a guest's processes that are held by less than its first one, the weakest first; and the fewest filters that the
-/// system calls of any pass.
+/// What is to be said of those of a guest's processes that are held by less than its first one, the weakest first; and
+/// the fewest filters that the system calls of any pass.
 pub(crate) fn among(first: &Hold, pids: &[i32]) -> (Vec<String>, i64) {
     let host = Hold::of(i32::try_from(std::process::id()).unwrap_or(0)).unwrap_or_default();
     let looked_at = pids.iter().take(MOST).filter_map(|pid| Some((*pid, Hold::of(*pid)?)));

@@ -1,29 +1,43 @@
-//! From a guest at rest to a running one: a sprout, a root file system, a plan.
+//! From a guest at rest to a running one, top down: an init, a root file system, a plan.
+//!
+//! ```text
+//!   boot ─▶ attempt: takes an init ─▶ Launch::run ─▶ builder: all that the init is to get
+//!                                       ├─▶ a root made ahead: admit, send the plan
+//!                                       ├─▶ no root yet: put one together in a thread, admit meanwhile, send the plan
+//!                                       └─▶ the init stands in its root already: admit
+//!                                     ─▶ wait for the report ─▶ Running
+//! ```
 
 use crate::init::birth::{grown, stay};
-use crate::init::console;
-use crate::init::handoff::Cradle;
-use crate::init::launch_builder::{Sent, Site, SiteWish};
-use crate::init::prewarmed::{Ready, Sprout};
-use crate::init::program::Wish;
-use crate::launch::admission::{admit, build_beside, send_ahead};
-use crate::network::private_network;
+use crate::init::handoff::Handoff;
+use crate::init::launch_builder::{LaunchBuilder, SendableProgram, Sent};
+use crate::init::prewarmed::{PrewarmedInit, Ready};
+use crate::init::program::ProgramRequest;
+use crate::init::{console, transactions};
+use crate::logs::Feed;
+use crate::network::{address, private_network};
+use crate::resources::views;
 use crate::runtime::descriptors::owned;
 use crate::runtime::spin_wait::stay_awake;
 use crate::state::daemon::Daemon;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
-use crate::state::record;
+use crate::state::record::{self, EphemeralRecord, RunRecord};
+use crate::store::{hot_layers, layers};
 use crate::{crash, failure};
-use pando_api::{Fault, GuestState, Network, Spec};
-use pando_guest::launch::rouse;
+use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
+use pando_guest::launch;
 use pando_guest::plan::{Heritage, SproutKind, Stdio};
 use pando_guest::policy::profile;
+use pando_guest::root::Mounted;
 use pando_kernel::mount::Tree;
+use pando_limit::view::View;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::mpsc;
 use tokio::sync::watch;
 
 /// What a guest's first process is to do.
@@ -32,24 +46,26 @@ pub(crate) enum Task {
     /// Wait.
     Idle,
     /// Run a command, and end with it.
-    Run(Wish),
-    /// The same for an errand of Pando's, in a guest that is at rest otherwise: with its files and limits, and nothing of its own that runs.
-    Errand(Wish),
+    Run(ProgramRequest),
+    /// The same for an errand of Pando's, in a guest that is at rest otherwise: with its files and limits, and nothing
+    /// of its own that runs.
+    Errand(ProgramRequest),
     /// What comes out of an image.
     Adopt(Heritage),
 }
 
 /// How far a guest's first process has come before the guest is known.
-enum Growth {
+enum Progress {
     /// It waits for a root file system.
     Bare,
-    /// That waits for it, and perhaps for what it is to become.
-    Rooted(Tree, Option<Cradle>),
-    /// It stands in it, and waits for what it is to adopt.
+    /// A root file system waits for it, and perhaps what it is to become.
+    Rooted(Tree, Option<Handoff>),
+    /// It stands in its root file system, and waits for what it is to adopt.
     Standing,
 }
 
-/// Starts a guest's first process, and what it is to run below. A command without standard descriptors prints into the guest's log. On failure nothing is left.
+/// Starts a guest's first process, and what it is to run below. A command without standard descriptors prints into the
+/// guest's log. On failure nothing is left.
 pub(crate) async fn boot(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -58,7 +74,7 @@ pub(crate) async fn boot(
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
     guest.state.set(GuestState::Starting);
-    daemon.lull.disturb();
+    daemon.idle.disturb();
     let starting = daemon.starting.one_more();
     let booted = attempt(daemon, guest, task, stdio, ready).await;
     let alone = daemon.starting.is_one();
@@ -74,13 +90,14 @@ pub(crate) async fn boot(
                 let running = Rc::clone(running);
                 tokio::task::spawn_local(stay_awake(move || running.over.borrow().is_some()));
             }
-            crate::store::hot_layers::note_when_settled(daemon, guest, running);
+            hot_layers::note_when_settled(daemon, guest, running);
         }
         Err(_) => guest.state.set(GuestState::Stopped),
     }
     booted
 }
 
+/// Takes an init, has it become the guest's, and describes the life that has begun; or clears away what came of it.
 async fn attempt(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -93,128 +110,274 @@ async fn attempt(
     if errand {
         spec = Spec { init: None, network: Network::None, addresses: Vec::new(), publish: Vec::new(), ..spec };
     }
-    let (sprout, growth) = match ready {
-        Some(Ready { sprout, tree: Some(tree), cradle }) => (sprout, Growth::Rooted(tree, cradle)),
-        Some(Ready { sprout, tree: None, .. }) => (sprout, Growth::Standing),
+    let (init, progress) = match ready {
+        Some(Ready { init, tree: Some(tree), handoff }) => (init, Progress::Rooted(tree, handoff)),
+        Some(Ready { init, tree: None, .. }) => (init, Progress::Standing),
         None => {
-            let sprout = daemon.pool.take(SproutKind::of(&spec)).await;
+            let init = daemon.pool.take(SproutKind::of(&spec)).await;
             let doing = "making a place for the guest";
-            (sprout.map_err(|error| failure::io(doing, guest.name.as_ref(), &error))?, Growth::Bare)
+            (init.map_err(|error| failure::io(doing, guest.name.as_ref(), &error))?, Progress::Bare)
         }
     };
     crash::point("start.seed");
-    if matches!(growth, Growth::Rooted(..))
+    if matches!(progress, Progress::Rooted(..))
         && daemon.starting.is_one()
-        && let Err(error) = rouse(&sprout.report, sprout.pid)
+        && let Err(error) = launch::rouse(&init.report, init.pid)
     {
         tracing::debug!(%error, "a guest's first process could not be woken ahead");
     }
-    let outcome = grow(daemon, guest, spec, &sprout, growth, task, stdio).await;
-    match outcome {
+    let launch = Launch { daemon, guest, spec, init: &init, errand };
+    match launch.run(progress, task, stdio).await {
         Ok(word) => Ok(Rc::new(Running {
-            slot: sprout.slot,
-            link: sprout.link,
-            seed: sprout.seed,
-            pid: sprout.pid,
-            trunk: sprout.trunk,
-            mounts: RefCell::new(sprout.mounts),
-            namespace: sprout.namespace,
+            slot: init.slot,
+            link: init.link,
+            seed: init.seed,
+            pid: init.pid,
+            process: init.process,
+            mounts: RefCell::new(init.mounts),
+            namespace: init.namespace,
             started: now(),
             errand,
-            started_by_clients: RefCell::new(HashSet::from([sprout.pid])),
+            started_by_clients: RefCell::new(HashSet::from([init.pid])),
             word: RefCell::new(word),
             oom_kills: Cell::new(0),
             over: watch::Sender::new(None),
         })),
         Err(fault) => {
             daemon.resources.leave(&guest.name);
-            sprout.link.quit();
-            daemon.clear_slot(sprout.slot).await;
+            init.link.quit();
+            daemon.clear_slot(init.slot).await;
             record::remove_run(&daemon.places, &guest.name);
             Err(fault)
         }
     }
 }
 
-async fn grow(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<Guest>,
+/// A launch under way.
+struct Launch<'a> {
+    daemon: &'a Rc<Daemon>,
+    guest: &'a Rc<Guest>,
     spec: Spec,
-    sprout: &Sprout,
-    growth: Growth,
-    task: Task,
-    stdio: Vec<OwnedFd>,
-) -> Result<Option<OwnedFd>, Fault> {
-    let errand = matches!(task, Task::Errand(_));
-    let (ahead, cradle) = match growth {
-        Growth::Standing => {
-            // Such a guest stays once all of it runs.
-            admit(daemon, guest, &spec, sprout, errand).await?;
-            return show(daemon, guest, sprout).map(|()| None);
-        }
-        Growth::Rooted(tree, cradle) => (Some(tree), cradle),
-        Growth::Bare => (None, None),
-    };
-    let (wish, heritage) = match task {
-        Task::Idle => (None, Heritage::None),
-        Task::Run(wish) | Task::Errand(wish) => (Some(wish), Heritage::None),
-        Task::Adopt(heritage) => (None, heritage),
-    };
-    let no_log = |error: std::io::Error| failure::io("making the guest's log", guest.name.as_ref(), &error);
-    let (stdio, feed) = match &wish {
-        Some(Wish { stdio: Stdio::Console, .. }) => {
-            (vec![console::lay(&daemon.logs, (&guest.name, &guest.log(&daemon.places)), &sprout.link)?], None)
-        }
-        Some(Wish { stdio: Stdio::Given, .. }) if stdio.is_empty() => {
-            daemon.logs.stdio(sprout.root(), &guest.log(&daemon.places)).map_err(no_log)?
-        }
-        _ => (stdio, None),
-    };
-    let wish = wish.map(SiteWish::of).transpose()?;
-    let names = (spec.network == Network::Private).then(|| {
-        let directory = private_network::directory(&daemon.places);
-        (directory.join("hosts"), private_network::resolver_path(&directory, sprout.slot))
-    });
-    let mut site = Site::of(sprout, guest.name.as_ref(), spec.clone(), (&daemon.store, daemon.unified), heritage)?;
-    // Whoever gave the command waits for it; a guest that lasts may end when it likes.
-    site.word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
-    site.first_run = guest.record.borrow().exit_code.is_none();
-    let heard = site.word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
-    // One that goes away with its command had none before.
-    site.transactions =
-        if guest.ephemeral { None } else { crate::init::transactions::kept(&daemon.places, &guest.name) };
-    (site.stdio, site.wish, site.names) = (stdio, wish, names);
-    if let Some(fittings) = cradle.and_then(|mut cradle| cradle.take_fittings()) {
-        site.fit(fittings);
-    }
-    let Sent { plan, report, parts } = match ahead {
-        Some(tree) => send_ahead(daemon, guest, &spec, sprout, (site, tree), errand).await?,
-        None => build_beside(daemon, guest, site, admit(daemon, guest, &spec, sprout, errand)).await?,
-    };
-    crash::point("start.sent");
-    let outcome = grown(guest.name.as_ref(), &plan, report, daemon.starting.is_one()).await;
-    daemon.lull.close_later(parts);
-    outcome?;
-    crash::point("start.launched");
-    if heritage == Heritage::None {
-        // Both at once: to wake it twice takes longer than either.
-        feed.map_or(Ok(()), |feed| feed.begin(sprout.link.seed())).map_err(no_log)?;
-        stay(&guest.name, &sprout.link)?;
-    }
-    Ok(heard)
+    init: &'a PrewarmedInit,
+    errand: bool,
 }
 
-/// A descriptor that a first process says over that its command has ended.
+impl Launch<'_> {
+    /// Has the init become the guest's. Returns the descriptor over which it says that its command has ended, where
+    /// somebody waits for that.
+    async fn run(&self, progress: Progress, task: Task, stdio: Vec<OwnedFd>) -> Result<Option<OwnedFd>, Fault> {
+        let (daemon, name, init) = (self.daemon, &self.guest.name, self.init);
+        let (root, handoff) = match progress {
+            Progress::Standing => {
+                // Such a guest stays once all of it runs.
+                self.admit().await?;
+                return self.show_limits().map(|()| None);
+            }
+            Progress::Rooted(root, handoff) => (Some(root), handoff),
+            Progress::Bare => (None, None),
+        };
+        let (request, heritage) = match task {
+            Task::Idle => (None, Heritage::None),
+            Task::Run(request) | Task::Errand(request) => (Some(request), Heritage::None),
+            Task::Adopt(heritage) => (None, heritage),
+        };
+        let (stdio, feed) = self.stdio(request.as_ref(), stdio)?;
+        let mut builder = self.builder(request, stdio, heritage)?;
+        if let Some(parts) = handoff.and_then(|mut handoff| handoff.take_parts()) {
+            builder.hand_off(parts);
+        }
+        let heard = builder.word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
+        let Sent { plan, report, parts } = match root {
+            Some(root) => self.send_with_root(builder, root).await?,
+            None => self.build_while_admitted(builder).await?,
+        };
+        crash::point("start.sent");
+        let outcome = grown(name.as_ref(), &plan, report, daemon.starting.is_one()).await;
+        daemon.idle.close_later(parts);
+        outcome?;
+        crash::point("start.launched");
+        if heritage == Heritage::None {
+            // Both at once: to wake it twice takes longer than either.
+            feed.map_or(Ok(()), |feed| feed.begin(init.link.seed())).map_err(|error| self.no_log(&error))?;
+            stay(name, &init.link)?;
+        }
+        Ok(heard)
+    }
+
+    /// The standard descriptors of what is run, and what the seed is to carry into the log once it runs.
+    fn stdio(
+        &self,
+        request: Option<&ProgramRequest>,
+        given: Vec<OwnedFd>,
+    ) -> Result<(Vec<OwnedFd>, Option<Feed>), Fault> {
+        let (logs, log) = (&self.daemon.logs, self.guest.log(&self.daemon.places));
+        match request {
+            Some(ProgramRequest { stdio: Stdio::Console, .. }) => {
+                Ok((vec![console::lay(logs, (&self.guest.name, &log), &self.init.link)?], None))
+            }
+            Some(ProgramRequest { stdio: Stdio::Given, .. }) if given.is_empty() => {
+                logs.stdio(self.init.root(), &log).map_err(|error| self.no_log(&error))
+            }
+            _ => Ok((given, None)),
+        }
+    }
+
+    fn no_log(&self, error: &std::io::Error) -> Fault {
+        failure::io("making the guest's log", self.guest.name.as_ref(), error)
+    }
+
+    /// All that a thread needs to put the root file system together and to send the plan.
+    fn builder(
+        &self,
+        request: Option<ProgramRequest>,
+        stdio: Vec<OwnedFd>,
+        heritage: Heritage,
+    ) -> Result<LaunchBuilder, Fault> {
+        let Self { daemon, guest, spec, init, .. } = self;
+        let request = request.map(SendableProgram::of).transpose()?;
+        let names = (spec.network == Network::Private).then(|| {
+            let directory = private_network::directory(&daemon.places);
+            (directory.join("hosts"), private_network::resolver_path(&directory, init.slot))
+        });
+        let store = (&daemon.store, daemon.unified);
+        let mut builder = LaunchBuilder::of(init, guest.name.as_ref(), spec.clone(), store, heritage)?;
+        // Whoever gave the command waits for it; a guest that lasts may end when it likes.
+        builder.word = (guest.ephemeral && request.is_some()).then(word).transpose()?;
+        builder.first_run = guest.record.borrow().exit_code.is_none();
+        // One that goes away with its command had none before.
+        builder.transactions = if guest.ephemeral { None } else { transactions::kept(&daemon.places, &guest.name) };
+        (builder.stdio, builder.request, builder.names) = (stdio, request, names);
+        Ok(builder)
+    }
+
+    /// Admits a guest whose root stands, and sends it its plan. All that is left of that is a message: another thread
+    /// would take longer to be woken. One on the host's network is admitted there while it takes its first steps, and
+    /// goes on to its own programs when it has been told so.
+    async fn send_with_root(&self, mut builder: LaunchBuilder, root: Tree) -> Result<Sent, Fault> {
+        let Self { daemon, guest, spec, .. } = self;
+        // On a private network its files tell the names of the others, which are there once it is on it.
+        builder.admitted = !spec.network.is_the_hosts();
+        let waits = !builder.admitted;
+        self.enroll()?;
+        if !waits {
+            self.connect().await?;
+        }
+        crash::point("start.noted");
+        builder.recover(&root)?;
+        let mounted = Mounted { tree: root, parts: Vec::new() };
+        let sent = builder.send(mounted, daemon.resources.views.trees(&guest.name))?;
+        if waits {
+            self.connect().await?;
+            match launch::admit(&sent.report) {
+                // One that could not take a step has said so, which is read next.
+                Err(error) if matches!(error.source.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+                told => told.map_err(|error| failure::call("starting the guest", guest.name.as_ref(), &error))?,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. The plan
+    /// is sent, or the root taken down, when both are done. The thread does not wait for that: there are only so many,
+    /// and what a guest is admitted to may need one.
+    async fn build_while_admitted(&self, builder: LaunchBuilder) -> Result<Sent, Fault> {
+        let Self { daemon, guest, .. } = self;
+        let root = layers::root(&daemon.places, guest);
+        let (tell, told) = mpsc::sync_channel::<Admitted>(1);
+        let building = in_thread(guest, move || {
+            let mounted = builder.mount(&root)?;
+            match told.try_recv() {
+                Ok(admitted) => builder.send(mounted, admitted?).map(Built::Sent),
+                Err(_) => Ok(Built::Early(Box::new((builder, mounted)), told)),
+            }
+        });
+        let admitted = self.admit().await.map(|()| daemon.resources.views.trees(&guest.name));
+        // Where the thread has failed nobody hears it.
+        let _ = tell.send(admitted);
+        match building.await? {
+            Built::Sent(sent) => Ok(sent),
+            Built::Early(early, told) => {
+                // Volumes may lie where it takes long to get at them, and so may what a root that nobody gets was made
+                // of.
+                let sending = in_thread(guest, move || {
+                    let (builder, mounted) = *early;
+                    let unknown = |_| {
+                        Err(Fault::new(FaultKind::Failed, "daemon", "it is not known whether the guest is admitted"))
+                    };
+                    builder.send(mounted, told.recv().unwrap_or_else(unknown)?)
+                });
+                sending.await
+            }
+        }
+    }
+
+    /// Gives the guest what it needs besides its files: its limits, its note, its network.
+    async fn admit(&self) -> Result<(), Fault> {
+        let network = self.connect();
+        self.enroll()?;
+        network.await?;
+        crash::point("start.noted");
+        Ok(())
+    }
+
+    /// Lets the guest onto its network.
+    fn connect(&self) -> impl Future<Output = Result<(), Fault>> {
+        address::admit(self.daemon, self.guest, &self.spec, (self.init.slot, self.init.pid))
+    }
+
+    /// Gives the guest its limits, and writes down that it starts.
+    fn enroll(&self) -> Result<(), Fault> {
+        let Self { daemon, guest, spec, init, errand } = self;
+        daemon.resources.enter(&guest.name, spec, init.slot)?;
+        daemon.resources.born(&guest.name, (init.pid, init.root()))?;
+        let ephemeral = guest.ephemeral.then(|| EphemeralRecord {
+            record: guest.record.borrow().clone(),
+            spec: guest.spec.borrow().clone(),
+            home: guest.home.clone(),
+        });
+        let (slot, boot, errand) = (init.slot, daemon.boot.clone(), *errand);
+        let run = RunRecord { slot, boot, started: now(), errand, log_is_kept: true, ephemeral };
+        record::write_run(&daemon.places, &guest.name, &run)
+            .map_err(|error| failure::call("noting that the guest starts", guest.name.as_ref(), &error))
+    }
+
+    /// Shows a guest that stands in its root already what its limits make of /proc.
+    fn show_limits(&self) -> Result<(), Fault> {
+        let trees = self.daemon.resources.views.trees(&self.guest.name);
+        let Some(mounts) = self.init.mounts.as_ref().filter(|_| !trees.is_empty()) else { return Ok(()) };
+        views::attach(trees, self.init.pid, mounts.as_fd())
+            .map_err(|error| failure::call("showing the guest its limits", self.guest.name.as_ref(), &error))
+    }
+}
+
+/// Whether a guest was admitted, and what its limits make of files in /proc then.
+type Admitted = Result<Vec<(View, Tree)>, Fault>;
+
+/// What came of putting a root together beside the guest's admission.
+enum Built {
+    /// The guest had been admitted, and its plan was sent.
+    Sent(Sent),
+    /// It was not known yet whether it is: here is what can be sent then, and where that is told.
+    Early(Box<(LaunchBuilder, Mounted)>, mpsc::Receiver<Admitted>),
+}
+
+/// Begins something of a start that may take long, in a thread.
+fn in_thread<T: Send + 'static>(
+    guest: &Guest,
+    act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> impl Future<Output = Result<T, Fault>> {
+    let (doing, name) = (tokio::task::spawn_blocking(act), guest.name.clone());
+    async move {
+        doing.await.unwrap_or_else(|error| {
+            let message = format!("starting guest '{name}' failed inside Pando: {error}");
+            Err(Fault::new(FaultKind::Failed, name.as_ref(), message))
+        })
+    }
+}
+
+/// A descriptor over which a first process says that its command has ended.
 fn word() -> Result<OwnedFd, Fault> {
     use rustix::event::{EventfdFlags, eventfd};
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| failure::io("making a descriptor", "daemon", &error.into()))
-}
-
-/// Shows a guest that stands what its limits make of /proc.
-fn show(daemon: &Daemon, guest: &Guest, sprout: &Sprout) -> Result<(), Fault> {
-    let trees = daemon.resources.views.trees(&guest.name);
-    let Some(mounts) = sprout.mounts.as_ref().filter(|_| !trees.is_empty()) else { return Ok(()) };
-    crate::resources::views::attach(trees, sprout.pid, mounts.as_fd())
-        .map_err(|error| failure::call("showing the guest its limits", guest.name.as_ref(), &error))
 }

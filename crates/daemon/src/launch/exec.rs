@@ -3,7 +3,7 @@
 use crate::failure;
 use crate::init::birth::{born, grown_in_group};
 use crate::init::launch_builder::find_account;
-use crate::init::program::{Wish, process_wish};
+use crate::init::program::{ProgramRequest, program_request};
 use crate::runtime::descriptors::owned;
 use crate::runtime::spin_wait::stay_awake;
 use crate::state::daemon::Daemon;
@@ -48,8 +48,8 @@ pub(crate) async fn exec(
             "there is nothing to run; name a command, for example: pando exec NAME -- sh",
         ));
     }
-    let wish = process_wish(process, &stdio)?;
-    enter(daemon, guest, wish, stdio).await
+    let request = program_request(process, &stdio)?;
+    enter(daemon, guest, request, stdio).await
 }
 
 /// Starts a command of the guest's that nobody listens to.
@@ -71,48 +71,48 @@ pub(crate) async fn quietly(daemon: &Rc<Daemon>, guest: &Rc<Guest>, command: &[&
 pub(crate) async fn enter(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    wish: Wish,
+    request: ProgramRequest,
     stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     if guest.is_closed() {
         return Err(failure::busy(&guest.name, "made"));
     }
-    begin(daemon, guest, wish, stdio).await
+    begin(daemon, guest, request, stdio).await
 }
 
 /// Starts it.
 pub(crate) async fn begin(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    wish: Wish,
+    request: ProgramRequest,
     mut stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     let running = guest.life()?;
     let kills = kills(daemon, guest);
-    let site = Site {
+    let builder = ExecBuilder {
         name: guest.name.clone(),
         spec: guest.spec.borrow().clone(),
-        trunk_pid: running.pid,
+        init_pid: running.pid,
         guest_cgroup: daemon.field.plot(running.slot).guest(),
-        transaction: wish.transaction.clone(),
-        supervisor: supervisor(wish.transaction.as_ref(), &mut stdio),
+        transaction: request.transaction.clone(),
+        supervisor: supervisor(request.transaction.as_ref(), &mut stdio),
         stdio,
-        user: wish.user.clone().unwrap_or_default(),
-        sent: wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
-        program: wish.program(pando_guest::account::Account::root()),
+        user: request.user.clone().unwrap_or_default(),
+        sent: request.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
+        program: request.program(pando_guest::account::Account::root()),
         seed: SeedLink::from_connected(owned(running.link.seed().as_fd())?),
     };
-    let group = site.guest_cgroup.clone();
+    let group = builder.guest_cgroup.clone();
     crate::crash::point("exec.begun");
-    // One launch at a time on a seed's socket, so that answers find the right one. Not for longer: a process that is born into a frozen group takes no step until a
-    // transaction has ended, and that may be just about to be started.
+    // One launch at a time on a seed's socket, so that answers find the right one. Not for longer: a process that is
+    // born into a frozen group takes no step until a transaction has ended, and that may be just about to be started.
     let turn = running.link.turn().await;
     let birth = running.link.expect_birth();
     // What is put together for plain root reads no file of the guest's: a thread would cost more than it.
-    let built = match site.is_quick() {
-        true => site.build(),
+    let built = match builder.is_quick() {
+        true => builder.build(),
         false => {
-            let built = tokio::task::spawn_blocking(move || site.build()).await;
+            let built = tokio::task::spawn_blocking(move || builder.build()).await;
             built.map_err(|error| inside(&guest.name, &error)).and_then(|built| built)
         }
     };
@@ -147,7 +147,7 @@ pub(crate) async fn begin(
 }
 
 fn ended_meanwhile(guest: &Guest, running: &Running) -> Option<Fault> {
-    pidfd::has_ended(&running.trunk).then(|| failure::not_running(&guest.name))
+    pidfd::has_ended(&running.process).then(|| failure::not_running(&guest.name))
 }
 
 fn shown(plan: &Plan) -> String {
@@ -173,10 +173,10 @@ pub(crate) async fn outcome(started: &Started) -> Option<i32> {
 }
 
 /// Everything that a thread needs to put the process together.
-struct Site {
+struct ExecBuilder {
     name: GuestName,
     spec: Spec,
-    trunk_pid: i32,
+    init_pid: i32,
     guest_cgroup: Option<PathBuf>,
     transaction: Option<PartOf>,
     supervisor: Option<OwnedFd>,
@@ -187,7 +187,7 @@ struct Site {
     seed: SeedLink,
 }
 
-impl Site {
+impl ExecBuilder {
     fn user(&self) -> String {
         if self.user.is_empty() { self.spec.user.clone().unwrap_or_default() } else { self.user.clone() }
     }
@@ -202,14 +202,14 @@ impl Site {
         let name = self.name.to_string();
         let wanted = self.user();
         if !pando_guest::account::Account::is_plain_root(&wanted) {
-            let root = File::open(format!("/proc/{}/root", self.trunk_pid));
+            let root = File::open(format!("/proc/{}/root", self.init_pid));
             let root = root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error))?;
             self.program.account = find_account(&name, &wanted, root.as_fd())?;
         }
         let transaction = self.transaction.take();
         let cgroup = self.guest_cgroup.as_deref().map(|guest| match &transaction {
             Some(transaction) => group_of(transaction, guest),
-            None => Ok(cgroup_of(self.trunk_pid, guest)),
+            None => Ok(cgroup_of(self.init_pid, guest)),
         });
         let cgroup = cgroup.transpose()?;
         let supervised = transaction.as_ref().filter(|transaction| transaction.supervised).map(filter).transpose()?;
@@ -218,13 +218,14 @@ impl Site {
         let mut supplies = Supplies {
             cgroup,
             stdio: &self.stdio,
-            trunk: Some(self.trunk_pid),
+            trunk: Some(self.init_pid),
             view_of: transaction.map(|transaction| transaction.holder),
             program: self.sent.as_ref(),
             supervisor: self.supervisor.as_ref(),
             ..Supplies::default()
         };
-        // Its namespaces are opened by pid. Had it just ended, they could be another process's: its seed has no right to enter those.
+        // Its namespaces are opened by pid. Had it just ended, they could be another process's: its seed has no right
+        // to enter those.
         let launched = launch(&self.seed, &plan, &mut supplies)
             .map_err(|error| failure::call(&format!("starting a process in guest '{name}'"), &name, &error))?;
         Ok((plan, launched))
@@ -255,8 +256,8 @@ fn group_of(transaction: &PartOf, guest: &Path) -> Result<PathBuf, Fault> {
     }
 }
 
-/// Where the guest's first process is, inside the guest's group: an init that manages groups leaves the top one empty, and the kernel then takes
-/// no process there. Anything but a path below the guest's own group is not believed.
+/// Where the guest's first process is, inside the guest's group: an init that manages groups leaves the top one empty,
+/// and the kernel then takes no process there. Anything but a path below the guest's own group is not believed.
 fn cgroup_of(pid: i32, guest: &Path) -> PathBuf {
     let text = pando_kernel::process::read(pid, "cgroup").unwrap_or_default();
     let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::failure;
 use crate::init::hooks::Hooks;
-use crate::init::program::Wish;
+use crate::init::program::ProgramRequest;
 use crate::launch::exec;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
@@ -40,7 +40,8 @@ pub(crate) async fn run_before(hooks: &Hooks, daemon: &Rc<Daemon>, guest: &Rc<Gu
     Ok(())
 }
 
-/// Runs all of them after that, whatever came of it. What fails now is told as an event: the guest is frozen, or is not, all the same.
+/// Runs all of them after that, whatever came of it. What fails now is told as an event: the guest is frozen, or is
+/// not, all the same.
 pub(crate) async fn run_after(hooks: &Hooks, daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     for hook in hooks.paths() {
         if let Err(fault) = run(daemon, guest, vec![hook.clone(), "after".to_owned()], BTreeMap::new()).await {
@@ -62,9 +63,16 @@ async fn run(
     let output = output.map_err(|error| failure::io("making a file for what a hook says", name, &error.into()))?;
     let stdio = stdio(&output).map_err(|error| failure::io("preparing a hook", name, &error))?;
     let user = Some("0:0".to_owned());
-    let wish =
-        Wish { command, env, workdir: Some("/".into()), user, stdio: Stdio::Given, program: None, transaction: None };
-    let started = exec::begin(daemon, guest, wish, stdio).await?;
+    let request = ProgramRequest {
+        command,
+        env,
+        workdir: Some("/".into()),
+        user,
+        stdio: Stdio::Given,
+        program: None,
+        transaction: None,
+    };
+    let started = exec::begin(daemon, guest, request, stdio).await?;
     let why = match tokio::time::timeout(LIMIT, exec::outcome(&started)).await {
         Ok(Some(0)) => return Ok(()),
         Ok(Some(code)) => format!("failed with exit code {code}"),

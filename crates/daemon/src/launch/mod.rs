@@ -1,6 +1,5 @@
 //! From a guest at rest to a running one, and further processes in one that runs.
 
-pub(crate) mod admission;
 pub(crate) mod boot;
 pub(crate) mod exec;
 pub(crate) mod hook_runs;

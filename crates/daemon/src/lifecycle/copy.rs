@@ -1,10 +1,11 @@
 //! Copying files in and out of a guest.
 //!
-//! The work is done by this very program, executed inside the guest as the guest's root, so that every path is resolved there: no link of a guest
-//! leads a copy to the host's files. It reads or writes a tar stream. A guest that is at rest runs for as long as that takes, and runs nothing else.
+//! The work is done by this very program, executed inside the guest as the guest's root, so that every path is resolved
+//! there: no link of a guest leads a copy to the host's files. It reads or writes a tar stream. A guest that is at rest
+//! runs for as long as that takes, and runs nothing else.
 
 use crate::failure;
-use crate::init::program::Wish;
+use crate::init::program::ProgramRequest;
 use crate::launch::boot::{Task, boot};
 use crate::launch::exec::{Started, enter};
 use crate::state::daemon::Daemon;
@@ -25,7 +26,8 @@ pub(crate) enum Copy {
     Alone(Rc<Running>),
 }
 
-/// Starts the copy. `stream` is where the tar stream comes from or goes to; a second descriptor, if there is one, takes messages.
+/// Starts the copy. `stream` is where the tar stream comes from or goes to; a second descriptor, if there is one, takes
+/// messages.
 pub(crate) async fn copy(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -55,7 +57,7 @@ pub(crate) async fn copy(
         Copying::In => "unpack",
         Copying::Out => "pack",
     };
-    let wish = Wish {
+    let request = ProgramRequest {
         command: ["pando", verb, &path].map(str::to_owned).to_vec(),
         env: BTreeMap::new(),
         workdir: Some("/".to_owned()),
@@ -65,13 +67,13 @@ pub(crate) async fn copy(
         transaction: None,
     };
     if guest.state.get() != GuestState::Stopped {
-        return enter(daemon, guest, wish, stdio).await.map(Copy::Beside);
+        return enter(daemon, guest, request, stdio).await.map(Copy::Beside);
     }
     let _doing = guest.begin("copied")?;
     if direction == Copying::In {
         guest.goes_on(&daemon.places)?;
     }
-    boot(daemon, guest, Task::Errand(wish), stdio, None).await.map(Copy::Alone)
+    boot(daemon, guest, Task::Errand(request), stdio, None).await.map(Copy::Alone)
 }
 
 /// This program as a sealed copy: a guest that runs it can read it, and never write to the host's file.

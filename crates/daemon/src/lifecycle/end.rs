@@ -12,14 +12,16 @@ use crate::state::{processes, record};
 use pando_api::GuestState;
 use std::rc::Rc;
 
-/// Notes how many of its processes the kernel has killed for want of memory, before its groups go. Of a guest that ended well nobody will ask.
+/// Notes how many of its processes the kernel has killed for want of memory, before its groups go. Of a guest that
+/// ended well nobody will ask.
 fn count_kills(daemon: &Daemon, guest: &Guest, running: &Running, ending: Ending) {
     if ending != Ending::Code(0) {
         running.oom_kills.set(daemon.resources.oom_kills(&guest.name).max(running.oom_kills.get()));
     }
 }
 
-/// The command's exit code, from the first process, which says it before it ends itself where nothing else has to end with it.
+/// The command's exit code, from the first process, which says it before it ends itself where nothing else has to end
+/// with it.
 async fn word(running: &Running) -> i32 {
     let said = async {
         let word = readable(running.word.borrow_mut().take()?).ok()?;
@@ -41,7 +43,8 @@ async fn word(running: &Running) -> i32 {
     }
 }
 
-/// Waits until a life ends: the status of the first process. Whoever waits for the command hears of its end as soon as that is known.
+/// Waits until a life ends: the status of the first process. Whoever waits for the command hears of its end as soon as
+/// that is known.
 pub(crate) async fn comes(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32> {
     let mut status = std::pin::pin!(status(daemon, guest, running));
     tokio::select! {
@@ -67,7 +70,7 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
         running,
     )
     .await;
-    status_without_seed(&running.trunk).await
+    status_without_seed(&running.process).await
 }
 
 /// What follows the end of a life.

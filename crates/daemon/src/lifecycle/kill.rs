@@ -13,9 +13,10 @@ pub(crate) async fn force(guest: &Rc<Guest>, running: &Running) -> Result<(), Fa
     gone(guest, PATIENCE).await
 }
 
-/// The kernel ends everything in the guest's pid namespace with its first process. That it may have ended is what was wanted.
+/// The kernel ends everything in the guest's pid namespace with its first process. That it may have ended is what was
+/// wanted.
 pub(crate) fn kill_all(running: &Running) {
-    let _ = pidfd::send_signal(&running.trunk, libc::SIGKILL);
+    let _ = pidfd::send_signal(&running.process, libc::SIGKILL);
 }
 
 /// Waits until the guest is at rest.

@@ -1,7 +1,7 @@
 //! Guests whose record or spec cannot be read: named, left alone, mended.
 //!
-//! Of both files the last that could be read is kept beside. With it a guest goes on as it was, and is only not started anew; without it nothing is
-//! known of the guest but its name, and it can be ended and removed.
+//! Of both files the last that could be read is kept beside. With it a guest goes on as it was, and is only not started
+//! anew; without it nothing is known of the guest but its name, and it can be ended and removed.
 //!
 //! ```text
 //!   spec.toml   guest.toml            what the guest is

@@ -79,7 +79,8 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Finds the guests that run, by their notes and their seeds. An error means that the notes cannot be read: no guest is touched then.
+/// Finds the guests that run, by their notes and their seeds. An error means that the notes cannot be read: no guest is
+/// touched then.
 pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     let until = takeover::deadline();
     let mut taken_over = Vec::new();
@@ -159,7 +160,8 @@ async fn undo(daemon: &Rc<Daemon>, name: &GuestName, run: &RunRecord) {
     const MOMENTS: u32 = 250;
     tracing::info!(guest = %name, slot = run.slot, "its start is undone");
     if run.boot == daemon.boot {
-        // A seed that was not told that its guest stays dies with the daemon, but not at once; the guest's files are in use until then.
+        // A seed that was not told that its guest stays dies with the daemon, but not at once; the guest's files are in
+        // use until then.
         for _ in 0..MOMENTS {
             if !slot::is_held(run.slot) {
                 daemon.clear_slot(run.slot).await;
@@ -213,8 +215,9 @@ async fn sweep_slots(daemon: &Daemon) {
     }
 }
 
-/// Removes what groups are left of a daemon that was killed, when this one ends and makes no more. Who holds the slot does not tell: a Pando with
-/// another root may have taken it since. Groups with a process in them stay; the seeds of a killed daemon die a moment after it.
+/// Removes what groups are left of a daemon that was killed, when this one ends and makes no more. Who holds the slot
+/// does not tell: a Pando with another root may have taken it since. Groups with a process in them stay; the seeds of a
+/// killed daemon die a moment after it.
 pub(crate) async fn sweep_empty_slots(daemon: &Daemon) {
     const MOMENT: Duration = Duration::from_millis(5);
     const LOOKS: u32 = 20;

@@ -2,7 +2,7 @@
 
 use crate::failure;
 use crate::init::prewarmed::Ready;
-use crate::init::program::{Wish, process_wish};
+use crate::init::program::{ProgramRequest, program_request};
 use crate::launch::boot::{Task, boot};
 use crate::lifecycle::create;
 use crate::state::daemon::Daemon;
@@ -55,7 +55,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
             unpacked(daemon, &name, &source, &mut spec).await?
         }
     };
-    let wish = wish(&spec, process, &stdio)?;
+    let request = request(&spec, process, &stdio)?;
     let record = GuestRecord {
         source: source.to_string(),
         created: now(),
@@ -64,7 +64,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         oom_kills: None,
         frozen_into: None,
     };
-    let shown = wish.command.clone();
+    let shown = request.command.clone();
     spec.command = if spec.init.is_some() { Vec::new() } else { shown };
     let (files, ready) = files(daemon, &source, &record.layers, &mut spec).await?;
     let guest = Guest::passing(name.clone(), files.keep(), record, spec);
@@ -72,7 +72,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     drop(lease);
-    match boot(daemon, &guest, Task::Run(wish), stdio, ready).await {
+    match boot(daemon, &guest, Task::Run(request), stdio, ready).await {
         Ok(running) => Ok((guest, running)),
         Err(fault) => {
             crate::lifecycle::forget::forget(daemon, &guest);
@@ -81,8 +81,8 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     }
 }
 
-/// What runs over the host's own files for one command is held as code that nobody vouches for, unless whoever runs it says otherwise: by a profile, by
-/// more capabilities, without the filter, or with an init.
+/// What runs over the host's own files for one command is held as code that nobody vouches for, unless whoever runs it
+/// says otherwise: by a profile, by more capabilities, without the filter, or with an init.
 fn be_strict(source: &Source, spec: &mut Spec) {
     let says_otherwise = spec.profile.is_some()
         || spec.init.is_some()
@@ -122,13 +122,13 @@ async fn unpacked(
     Ok((vec![made.name], made.lease))
 }
 
-fn wish(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {
+fn request(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<ProgramRequest, Fault> {
     let given = if process.command.is_empty() { spec.command.clone() } else { process.command.clone() };
     let command: Vec<_> = spec.init.iter().cloned().chain(given).collect();
     if command.is_empty() {
         return Err(failure::bad("command", "there is nothing to run; name a command, for example: pando run -- sh"));
     }
-    Ok(Wish { command, ..process_wish(process, stdio)? })
+    Ok(ProgramRequest { command, ..program_request(process, stdio)? })
 }
 
 /// How it ended, told before it is cleared away.

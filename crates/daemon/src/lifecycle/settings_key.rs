@@ -28,8 +28,8 @@ pub(crate) struct Outcome {
     pub(crate) at_next_start: Vec<String>,
 }
 
-/// Applies assignments to a spec: all of them, or none. `KEY=VALUE` sets a field (lists: words separated by commas), `KEY=` takes it back to its
-/// default, `env.NAME=VALUE` and `rlimits.NAME=SOFT:HARD` set one entry.
+/// Applies assignments to a spec: all of them, or none. `KEY=VALUE` sets a field (lists: words separated by commas),
+/// `KEY=` takes it back to its default, `env.NAME=VALUE` and `rlimits.NAME=SOFT:HARD` set one entry.
 pub(crate) fn assign(spec: &Spec, assignments: &[String]) -> Result<(Spec, Outcome), Fault> {
     let mut table = toml::Table::try_from(spec).map_err(|error| crate::failure::bad("spec", error.to_string()))?;
     let mut outcome = Outcome::default();

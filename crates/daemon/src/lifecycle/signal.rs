@@ -22,7 +22,7 @@ pub(crate) fn send(daemon: &Daemon, name: &str, pid: i32, signal: i32) -> Result
         ));
     }
     let sent = if pid == running.pid {
-        pidfd::send_signal(&running.trunk, signal)
+        pidfd::send_signal(&running.process, signal)
     } else {
         pidfd::open(pid).and_then(|process| pidfd::send_signal(&process, signal))
     };

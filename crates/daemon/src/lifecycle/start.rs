@@ -1,7 +1,7 @@
 //! Starting a guest that lasts.
 
 use crate::failure;
-use crate::init::program::Wish;
+use crate::init::program::ProgramRequest;
 use crate::launch::boot::{Task, boot};
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
@@ -26,10 +26,10 @@ pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
 pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
     crate::network::connections::give_up_of(daemon, guest);
     guest.goes_on(&daemon.places)?;
-    let wish = {
+    let request = {
         let spec = guest.spec.borrow();
         let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
-        (!command.is_empty()).then(|| Wish {
+        (!command.is_empty()).then(|| ProgramRequest {
             command,
             env: BTreeMap::new(),
             workdir: None,
@@ -39,5 +39,5 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
             transaction: None,
         })
     };
-    boot(daemon, guest, wish.map_or(Task::Idle, Task::Run), Vec::new(), None).await.map(drop)
+    boot(daemon, guest, request.map_or(Task::Idle, Task::Run), Vec::new(), None).await.map(drop)
 }

@@ -75,7 +75,8 @@ impl std::fmt::Display for Asking {
 /// Understood by sysvinit, OpenRC and runit alike.
 const HALT: [&str; 3] = ["/sbin/shutdown", "-h", "now"];
 
-/// Inits differ in what they take for "halt". systemd has a signal of its own for it, busybox another (init(1) of each); sysvinit has none.
+/// Inits differ in what they take for "halt". systemd has a signal of its own for it, busybox another (init(1) of
+/// each); sysvinit has none.
 fn asking(guest: &Guest, running: &Running, with: Option<&str>) -> Result<Asking, Fault> {
     let spec = guest.spec.borrow();
     if let Some(text) = with.or(spec.stop_signal.as_deref()) {
@@ -84,7 +85,8 @@ fn asking(guest: &Guest, running: &Running, with: Option<&str>) -> Result<Asking
     if spec.init.is_none() {
         return Ok(Asking::Signal(libc::SIGTERM));
     }
-    // What the guest's first process is called is the guest's to choose; choosing wrong only makes its stop less gentle.
+    // What the guest's first process is called is the guest's to choose; choosing wrong only makes its stop less
+    // gentle.
     let program = std::fs::read_link(format!("/proc/{}/exe", running.pid)).unwrap_or_default();
     let systemd = signal::number("RTMIN+3").unwrap_or(libc::SIGPWR);
     Ok(match program.file_name().and_then(|name| name.to_str()) {
@@ -98,12 +100,12 @@ fn asking(guest: &Guest, running: &Running, with: Option<&str>) -> Result<Asking
 async fn ask(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Running, asking: &Asking) {
     match asking {
         Asking::Signal(number) => {
-            let _ = pidfd::send_signal(&running.trunk, *number);
+            let _ = pidfd::send_signal(&running.process, *number);
         }
         Asking::Command => {
             if let Err(fault) = exec::quietly(daemon, guest, &HALT).await {
                 tracing::info!(%fault, guest = %guest.name, "it has no command to halt; it gets SIGTERM");
-                let _ = pidfd::send_signal(&running.trunk, libc::SIGTERM);
+                let _ = pidfd::send_signal(&running.process, libc::SIGTERM);
             }
         }
     }
@@ -127,7 +129,7 @@ pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Re
         return Ok(());
     }
     let running = guest.life()?;
-    pidfd::send_signal(&running.trunk, number).map_err(|error| match error.raw_os_error() {
+    pidfd::send_signal(&running.process, number).map_err(|error| match error.raw_os_error() {
         // It has ended just now, and is being cleared away.
         Some(libc::ESRCH) => failure::not_running(&guest.name),
         _ => failure::io("sending a signal", guest.name.as_ref(), &error),

@@ -1,6 +1,7 @@
 //! The supervisor: what happens beside a guest's life, and what comes after it.
 //!
-//! It alone starts a guest again that has asked for that (reboot(2)). Nothing below it knows of it: lives come to it by [`Lives`](crate::state::lives::Lives).
+//! It alone starts a guest again that has asked for that (reboot(2)). Nothing below it knows of it: lives come to it by
+//! [`Lives`](crate::state::lives::Lives).
 
 use crate::freeze::self_freeze;
 use crate::lifecycle::end::{self, Next};
@@ -14,7 +15,7 @@ use std::rc::Rc;
 pub(crate) async fn supervise(daemon: Rc<Daemon>) {
     let Some(mut lives) = daemon.lives.listen() else { return };
     while let Some(Life { guest, running }) = lives.recv().await {
-        self_freeze::mind(&daemon, &guest, &running);
+        self_freeze::serve_while_it_runs(&daemon, &guest, &running);
         let daemon = Rc::clone(&daemon);
         tokio::task::spawn_local(async move {
             let status = end::comes(&daemon, &guest, &running).await;

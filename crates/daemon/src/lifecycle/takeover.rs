@@ -7,11 +7,12 @@
 //!            gone             gone         cannot be reached now: kept as it is, said in `ls`, tried again
 //! ```
 //!
-//! Only the seed can say that a guest has gone. What the daemon lacks itself (descriptors, memory), and a seed that does not answer, say nothing of
-//! the guest: it goes on, its note stays, and it can be ended by its control group meanwhile.
+//! Only the seed can say that a guest has gone. What the daemon lacks itself (descriptors, memory), and a seed that
+//! does not answer, say nothing of the guest: it goes on, its note stays, and it can be ended by its control group
+//! meanwhile.
 
 use crate::failure;
-use crate::init::link::{Link, TrunkStatus};
+use crate::init::link::{InitStatus, Link};
 use crate::lifecycle::{forget, supervisor};
 use crate::runtime::descriptors::leave_some;
 use crate::state::daemon::Daemon;
@@ -126,11 +127,11 @@ async fn nobody(daemon: &Rc<Daemon>, run: &RunRecord, error: io::Error) -> Outco
 }
 
 /// A life, with all descriptors that it takes: all of them, or an error.
-fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: TrunkStatus) -> io::Result<Running> {
-    let TrunkStatus { seed, pid, ended } = status;
+fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: InitStatus) -> io::Result<Running> {
+    let InitStatus { seed, pid, ended } = status;
     let _left = leave_some()?;
     let seed_process = pidfd::open(seed)?;
-    let trunk = first_process(pid, ended, &seed_process)?;
+    let process = first_process(pid, ended, &seed_process)?;
     let own_ids = guest.spec.borrow().user_namespace;
     let namespace = own_ids.then(|| id_map::open(seed)).transpose().map_err(|error| error.source)?;
     Ok(Running {
@@ -139,7 +140,7 @@ fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: TrunkStatus)
         seed: seed_process,
         pid,
         mounts: RefCell::new(crate::init::prewarmed::mounts(pid)),
-        trunk,
+        process,
         namespace,
         started: run.started,
         errand: run.errand,
@@ -150,8 +151,8 @@ fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: TrunkStatus)
     })
 }
 
-/// The first process's descriptor. One that has ended was reaped by its seed, whose own descriptor then stands in: all that is still asked of it is
-/// to be let go.
+/// The first process's descriptor. One that has ended was reaped by its seed, whose own descriptor then stands in: all
+/// that is still asked of it is to be let go.
 fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> io::Result<OwnedFd> {
     match ended {
         Some(_) => seed.try_clone(),
@@ -186,8 +187,8 @@ async fn begin(
     }
 }
 
-/// Watches for the end of a guest that was taken over. What the guest holds has to be this daemon's by then: what is given back before it was taken
-/// over would be kept for ever.
+/// Watches for the end of a guest that was taken over. What the guest holds has to be this daemon's by then: what is
+/// given back before it was taken over would be kept for ever.
 pub(crate) fn attend(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: Option<&Rc<Running>>) {
     if let Some(running) = running {
         daemon.lives.tell(guest, running);
@@ -251,7 +252,8 @@ async fn gone(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) {
     }
 }
 
-/// Ends a guest that cannot be reached: by a signal to its first process first, if one is given, then by its control group.
+/// Ends a guest that cannot be reached: by a signal to its first process first, if one is given, then by its control
+/// group.
 pub(crate) async fn end(daemon: &Rc<Daemon>, guest: &Rc<Guest>, asking: Option<(i32, Duration)>) -> Result<(), Fault> {
     let Some(run) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.clone()) else { return Ok(()) };
     if let Some((number, grace)) = asking {

@@ -109,7 +109,8 @@ impl Bound {
             }
         }
         if Extent::from(&log.metadata()?).allocated > self.0 {
-            // Its guest had blocks set aside behind the end (fallocate(2)): only to trim it to its length gives those back.
+            // Its guest had blocks set aside behind the end (fallocate(2)): only to trim it to its length gives those
+            // back.
             log.set_len(length)?;
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! Guests' logs, kept within bounds.
 //!
-//! What a guest prints its seed carries into the log, and no more of it than the bound allows: a log beyond that loses its beginning, in place, and who follows it
-//! reads on. Guests that an earlier Pando started have their logs themselves. Those are looked after here until the guests end.
+//! What a guest prints its seed carries into the log, and no more of it than the bound allows: a log beyond that loses
+//! its beginning, in place, and who follows it reads on. Guests that an earlier Pando started have their logs
+//! themselves. Those are looked after here until the guests end.
 //!
-//! Silent logs cost nothing: the kernel tells of the first write (inotify(7)). One that was written to is looked at every second, instead of being
-//! told of every line, until it is silent again.
+//! Silent logs cost nothing: the kernel tells of the first write (inotify(7)). One that was written to is looked at
+//! every second, instead of being told of every line, until it is silent again.
 
 mod bound;
 pub(crate) mod orphan;
@@ -13,7 +14,7 @@ mod watched;
 
 use bound::{Bound, Extent};
 use pando_guest::settings::{Problem, Settings};
-pub(crate) use pipe::Printed;
+pub(crate) use pipe::{Feed, Printed};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -21,14 +21,14 @@ pub(crate) async fn carry_until_end((logs, log): (&Logs, PathBuf), processes: &[
         let mut orphan = Orphan::of(logs, log.clone(), &printed)?;
         tokio::select! {
             carried = orphan.carry() => return carried,
-            () = wait_for(&running.trunk) => {}
+            () = wait_for(&running.process) => {}
         }
         orphan.carry_rest()
     };
     if let Err(error) = carried.await {
         tracing::warn!(%error, log = %log.display(), "what it prints is not in its log any more");
     }
-    wait_for(&running.trunk).await;
+    wait_for(&running.process).await;
 }
 
 struct Orphan<'a> {

@@ -1,7 +1,8 @@
 //! The pipe that a guest prints into, and its seed carries into the log.
 //!
-//! A guest never has its log, which is a file of the host's: it could empty it, read it, and make it as large as the disk in one call. Of a pipe it can do
-//! nothing but print into it, and wait while its words are carried. The seed does that, so they depend on no daemon.
+//! A guest never has its log, which is a file of the host's: it could empty it, read it, and make it as large as the
+//! disk in one call. Of a pipe it can do nothing but print into it, and wait while its words are carried. The seed does
+//! that, so they depend on no daemon.
 
 use crate::logs::Logs;
 use pando_guest::seed::SeedLink;
@@ -15,11 +16,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Programs open their standard output by name (/dev/stdout, /proc/self/fd/1), users other than root too. A pipe is its maker's alone otherwise.
+/// Programs open their standard output by name (/dev/stdout, /proc/self/fd/1), users other than root too. A pipe is its
+/// maker's alone otherwise.
 const MODE: u32 = 0o622;
 
-/// The flags that a seed's own end has. The last means nothing to a pipe, and so no other that a seed has open, such as an input of somebody's, has it: by that it
-/// is found again, whatever the guest has made of the mode.
+/// The flags that a seed's own end has. The last means nothing to a pipe, and so no other that a seed has open, such as
+/// an input of somebody's, has it: by that it is found again, whatever the guest has made of the mode.
 const SEEDS_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOATIME);
 
 impl Logs {
@@ -28,14 +30,16 @@ impl Logs {
         File::options().create(true).append(true).open(log)
     }
 
-    /// Standard input from nowhere, output and errors into a log; and what a seed is to be told of that once the guest's command runs.
+    /// Standard input from nowhere, output and errors into a log; and what a seed is to be told of that once the
+    /// guest's command runs.
     pub(crate) fn stdio(&self, root: u32, log: &Path) -> io::Result<(Vec<OwnedFd>, Option<Feed>)> {
         let null = File::open("/dev/null")?;
         let (end, feed) = self.feed(Self::open(log)?, root)?;
         Ok((vec![null.into(), end.try_clone()?, end], feed))
     }
 
-    /// Has a seed carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that is root in the guest.
+    /// Has a seed carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that
+    /// is root in the guest.
     pub(crate) fn pipe(&self, seed: &SeedLink, log: File, root: u32) -> io::Result<OwnedFd> {
         let (end, feed) = self.feed(log, root)?;
         feed.map_or(Ok(()), |feed| feed.begin(seed)).map(|()| end)
@@ -49,7 +53,8 @@ impl Logs {
         fchown(&source, Some(Uid::from_raw(root)), Some(Gid::from_raw(root)))?;
         fchmod(&source, Mode::from_raw_mode(MODE))?;
         fcntl_setfl(&source, SEEDS_FLAGS)?;
-        // The seed reads without waiting, its guest writes with. A guest that can read as well does not get a signal should its seed be killed.
+        // The seed reads without waiting, its guest writes with. A guest that can read as well does not get a signal
+        // should its seed be killed.
         let end = reopened(&own, OFlags::RDWR)?;
         Ok((end, Some(Feed { source, log, bound: self.bound() })))
     }
@@ -80,7 +85,8 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// What a seed carries from, if it does: not that of a guest that was started by an earlier Pando, nor where nobody in it can print any more.
+    /// What a seed carries from, if it does: not that of a guest that was started by an earlier Pando, nor where nobody
+    /// in it can print any more.
     pub(crate) fn of(seed: &OwnedFd) -> io::Result<Option<Self>> {
         let pid = pidfd::pid(seed)?;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))?;

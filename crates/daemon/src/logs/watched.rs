@@ -27,7 +27,8 @@ impl Watched {
         Self { inotify: None, silent: HashMap::new() }
     }
 
-    /// Adds a log, if it is still as it was when it counted as silent: asked again once the kernel would tell. Whether it was added.
+    /// Adds a log, if it is still as it was when it counted as silent: asked again once the kernel would tell. Whether
+    /// it was added.
     pub(super) fn add(&mut self, log: &Path, still_silent: impl FnOnce() -> bool) -> bool {
         let Some(inotify) = &self.inotify else { return false };
         // One event is enough, and the descriptor is gone with it.

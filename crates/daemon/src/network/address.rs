@@ -13,8 +13,8 @@ use pando_net::shared::MOST_ADDRESSES;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for. Where that is the host's, it is on
-/// its way there when this returns.
+/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for.
+/// Where that is the host's, it is on its way there when this returns.
 pub(crate) fn admit(
     daemon: &Daemon,
     guest: &Guest,

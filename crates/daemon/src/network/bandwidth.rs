@@ -1,4 +1,5 @@
-//! Which guest is granted what of which device's bandwidth. It is held by the kernel; this is the one place that changes it.
+//! Which guest is granted what of which device's bandwidth. It is held by the kernel; this is the one place that
+//! changes it.
 
 use crate::network::settings::NetworkSettings;
 use pando_api::{Link, Network, Spec};
@@ -92,7 +93,8 @@ impl Bandwidth {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grants a guest what its spec says, new or changed: all of it, or what it had. Gives the class of what it sends, 0 for none.
+    /// Grants a guest what its spec says, new or changed: all of it, or what it had. Gives the class of what it sends,
+    /// 0 for none.
     pub(crate) async fn grant(&self, slot: u32, cgroup: Option<PathBuf>, spec: &Spec) -> Result<u32, BandwidthError> {
         let grant = read(spec)?;
         if grant.is_empty() && !self.locked().members.contains_key(&slot) {
@@ -221,7 +223,8 @@ impl Bandwidth {
     }
 }
 
-/// The devices by which what a guest sends leaves the machine: those of its addresses, and those of the routes to everywhere.
+/// The devices by which what a guest sends leaves the machine: those of its addresses, and those of the routes to
+/// everywhere.
 fn devices(spec: &Spec) -> Result<BTreeSet<String>, BandwidthError> {
     const LOOPBACK: &str = "lo";
     let all = device::devices()?;

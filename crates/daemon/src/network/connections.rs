@@ -1,11 +1,13 @@
-//! TCP connections of guests that are frozen. Those that a guest has with itself each clone has, too; the others are of a guest that is frozen to end there, and restored: what comes to them is withheld meanwhile, so that nobody tells the other end
-//! that they are gone.
+//! TCP connections of guests that are frozen. Those that a guest has with itself each clone has, too; the others are of
+//! a guest that is frozen to end there, and restored: what comes to them is withheld meanwhile, so that nobody tells
+//! the other end that they are gone.
 //!
-//! What is withheld says which connections are good still: one that was restored, or whose guest has been started since, is let go of, and one that the
-//! host has answered for itself, as after a reboot, is none any more.
+//! What is withheld says which connections are good still: one that was restored, or whose guest has been started
+//! since, is let go of, and one that the host has answered for itself, as after a reboot, is none any more.
 //!
-//! On the host's network the host drops it, connection by connection. On a private network it is kept from the guest's port, all of it: at the end of the guest
-//! that goes, and again until the one that comes back has its connections. Between the two the address is nobody's, and kept for it.
+//! On the host's network the host drops it, connection by connection. On a private network it is kept from the guest's
+//! port, all of it: at the end of the guest that goes, and again until the one that comes back has its connections.
+//! Between the two the address is nobody's, and kept for it.
 
 use crate::network::private_network;
 use crate::state::daemon::Daemon;
@@ -25,7 +27,8 @@ use std::time::Duration;
 
 /// How a guest that is frozen to end keeps its connections with others.
 pub(crate) enum Keeping {
-    /// It is on the host's network, which is there meanwhile, with the host's loopback addresses or with some of its own.
+    /// It is on the host's network, which is there meanwhile, with the host's loopback addresses or with some of its
+    /// own.
     ByHost(Arc<Withholding>, Loopback),
     /// It is behind the host, in this slot, and goes into the image of this name.
     ByPort(private_network::Work, u32, String),
@@ -137,8 +140,8 @@ pub(crate) fn of_clones(record: &ImageRecord) -> Vec<Connection> {
 /// A guest that was told to end when the daemon was killed has ended after so long.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// Lets go of what an earlier daemon withheld and was killed: of a freeze that came to nothing, of a guest that runs. Those are kept whose guest is away, or in
-/// the middle of its end: to whoever looks now that one runs still.
+/// Lets go of what an earlier daemon withheld and was killed: of a freeze that came to nothing, of a guest that runs.
+/// Those are kept whose guest is away, or in the middle of its end: to whoever looks now that one runs still.
 pub(crate) fn adopt(daemon: &Rc<Daemon>) {
     let all: Vec<_> = daemon.images.borrow().values().cloned().collect();
     let kept: Vec<Ends> = all.iter().flat_map(|held| outward(&held.record.connections)).collect();

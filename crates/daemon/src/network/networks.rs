@@ -1,4 +1,5 @@
-//! Who of the guests owns which addresses of the host's network. All of it lies in the kernel; this is the one place that changes it.
+//! Who of the guests owns which addresses of the host's network. All of it lies in the kernel; this is the one place
+//! that changes it.
 
 use pando_api::Address;
 use pando_guest::{Places, slot};
@@ -18,7 +19,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// How long the programs stay loaded after the last guest that needed them: loading takes the kernel a good part of a second.
+/// How long the programs stay loaded after the last guest that needed them: loading takes the kernel a good part of a
+/// second.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a guest cannot have its addresses.
@@ -68,7 +70,8 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 pub(crate) struct Networks {
     pins: Pins,
-    /// A group without processes, which is there as long as the programs are: with it the next guest is admitted sooner.
+    /// A group without processes, which is there as long as the programs are: with it the next guest is admitted
+    /// sooner.
     idle: Option<PathBuf>,
     /// Locked while something is changed: an address may have several owners.
     held: Arc<Mutex<Option<Held>>>,
@@ -155,7 +158,8 @@ impl Networks {
         })
     }
 
-    /// Has a thread do something to the programs, at once or after those who have begun before. It is done whether anybody waits for the outcome or not.
+    /// Has a thread do something to the programs, at once or after those who have begun before. It is done whether
+    /// anybody waits for the outcome or not.
     fn begin<T, A>(&self, act: A) -> impl Future<Output = Result<T, NetworkError>> + use<T, A>
     where
         T: Send + 'static,
@@ -163,7 +167,8 @@ impl Networks {
     {
         let in_thread = |mut held: OwnedMutexGuard<Option<Held>>| tokio::task::spawn_blocking(move || act(&mut held));
         let mut turn = Box::pin(tokio::task::unconstrained(Arc::clone(&self.held).lock_owned()));
-        // Who has asked once has a place in the line: nobody who begins later comes first, such as who takes back what this gives.
+        // Who has asked once has a place in the line: nobody who begins later comes first, such as who takes back what
+        // this gives.
         let begun = match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(held) => in_thread(held),
             Poll::Pending => tokio::task::spawn_local(async move { in_thread(turn.await).await? }),
@@ -184,8 +189,9 @@ impl Networks {
         Ok(())
     }
 
-    /// Gives a guest that is about to start its addresses. Where no other is being started and the programs are there, it has them when this returns:
-    /// that takes less than to wake a thread and to be woken by it. Else a thread is at it.
+    /// Gives a guest that is about to start its addresses. Where no other is being started and the programs are there,
+    /// it has them when this returns: that takes less than to wake a thread and to be woken by it. Else a thread is at
+    /// it.
     pub(crate) fn admit(
         &self,
         admission: Admission,

@@ -1,7 +1,8 @@
 //! The private network of guests: who is on it with which address, which ports lead where, what guests are called.
 //!
-//! All of it lies under `run/net`, written down before it is made: `network.toml` what stands for all guests, `leases/SLOT.toml` what one has,
-//! `away/IMAGE.toml` the addresses of one that is away with its connections. So the next daemon takes back what a guest left that ended meanwhile.
+//! All of it lies under `run/net`, written down before it is made: `network.toml` what stands for all guests,
+//! `leases/SLOT.toml` what one has, `away/IMAGE.toml` the addresses of one that is away with its connections. So the
+//! next daemon takes back what a guest left that ended meanwhile.
 
 use crate::network::networks::NetworkError;
 use crate::network::settings::NetworkSettings;
@@ -35,7 +36,8 @@ struct Standing {
     turned: Turned,
 }
 
-/// Addresses that are nobody else's while the guest that had them lies in an image: who sends to its connections is not answered.
+/// Addresses that are nobody else's while the guest that had them lies in an image: who sends to its connections is not
+/// answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Away {
     four: Ipv4Addr,
@@ -102,7 +104,8 @@ impl PrivateNetwork {
         tokio::task::spawn_blocking(move || job(&work)).await?
     }
 
-    /// Finds what an earlier daemon left, and takes back what those of its guests had that `lives` does not know, or that lie in none of these images.
+    /// Finds what an earlier daemon left, and takes back what those of its guests had that `lives` does not know, or
+    /// that lie in none of these images.
     pub(crate) async fn adopt(
         self: &Rc<Self>,
         lives: BTreeSet<u32>,

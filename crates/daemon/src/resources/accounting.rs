@@ -31,7 +31,8 @@ pub(crate) async fn keep_accounts(daemon: Rc<Daemon>) {
     }
 }
 
-/// Notes what a guest used, if it used anything: of one that did nothing there is nothing to say, and hundreds may do nothing.
+/// Notes what a guest used, if it used anything: of one that did nothing there is nothing to say, and hundreds may do
+/// nothing.
 fn account(daemon: &Daemon, guest: &Guest) {
     let accounts = &daemon.resources.accounts;
     let metered = daemon.resources.with(&guest.name, Tenant::used).flatten();

@@ -22,7 +22,8 @@ struct Account {
 }
 
 impl Accounts {
-    /// Notes a look; percent of the machine since the one before. Looks that follow each other at once would say little, so those keep the figure.
+    /// Notes a look; percent of the machine since the one before. Looks that follow each other at once would say
+    /// little, so those keep the figure.
     pub(crate) fn look(&self, name: &GuestName, cpu_ns: u64, processors: u32) -> (f64, bool) {
         const LEAST: Duration = Duration::from_millis(100);
         let now = Instant::now();
@@ -67,7 +68,8 @@ impl Accounts {
     }
 }
 
-/// The span over which a guest counts as live, and the part of the machine that it has to have used in it (EuroSys 2007, figure 1).
+/// The span over which a guest counts as live, and the part of the machine that it has to have used in it (EuroSys
+/// 2007, figure 1).
 const LIVE_SPAN: Duration = Duration::from_secs(300);
 
 const LIVE_PART: f64 = 0.001;

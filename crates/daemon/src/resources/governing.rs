@@ -4,10 +4,12 @@ use crate::resources::Resources;
 use pando_kernel::real_time::RealTime;
 use std::rc::Rc;
 
-/// Looks at the guests for as long as it matters who of them is busy, and otherwise sleeps until somebody comes, goes or changes.
+/// Looks at the guests for as long as it matters who of them is busy, and otherwise sleeps until somebody comes, goes
+/// or changes.
 ///
-/// While it matters, the daemon's thread comes before all others: beside guests that keep every processor busy with hundreds of processes a thread of
-/// the usual kind was seen to wait for seconds, whatever its niceness, and so long nobody saw to it that a reservation is had.
+/// While it matters, the daemon's thread comes before all others: beside guests that keep every processor busy with
+/// hundreds of processes a thread of the usual kind was seen to wait for seconds, whatever its niceness, and so long
+/// nobody saw to it that a reservation is had.
 pub(crate) async fn govern(resources: Rc<Resources>) {
     let mut punctual = None;
     let mut told = false;

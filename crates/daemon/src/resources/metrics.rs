@@ -1,4 +1,5 @@
-//! What guests use, for whoever comes and asks by HTTP, as Prometheus does: `[metrics] listen` of pando.toml, an address of the host or a socket's path.
+//! What guests use, for whoever comes and asks by HTTP, as Prometheus does: `[metrics] listen` of pando.toml, an
+//! address of the host or a socket's path.
 
 use crate::state::daemon::Daemon;
 use pando_api::Reply;
@@ -14,14 +15,15 @@ use tokio::net::{TcpListener, UnixListener};
 const LONGEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Answers for as long as the daemon runs, where the settings want it. One asks at a time: a slow one is left after [`PATIENCE`].
+/// Answers for as long as the daemon runs, where the settings want it. One asks at a time: a slow one is left after
+/// [`PATIENCE`].
 pub(crate) async fn serve(daemon: Rc<Daemon>) {
-    let mut wish = daemon.metrics.subscribe();
+    let mut wanted = daemon.metrics.subscribe();
     loop {
-        let listen = wish.borrow_and_update().listen.clone();
+        let listen = wanted.borrow_and_update().listen.clone();
         tokio::select! {
             () = serve_at(&daemon, listen) => {}
-            _ = wish.changed() => {}
+            _ = wanted.changed() => {}
         }
     }
 }

@@ -201,7 +201,8 @@ impl Resources {
         self.rebalance();
     }
 
-    /// Changes the limits of a guest that runs: all of them, or none. What it was granted is not lost where the new cannot be had.
+    /// Changes the limits of a guest that runs: all of them, or none. What it was granted is not lost where the new
+    /// cannot be had.
     pub(crate) fn change(&self, name: &GuestName, spec: &Spec, running: &Running) -> Result<(), Fault> {
         let (pid, owner) = (running.pid, running.root());
         let limits = self.admit(name, spec)?;

@@ -1,16 +1,17 @@
 //! The loop that keeps guests within the number of files that they may have open together.
 
-use crate::state::daemon::Daemon;
+use crate::resources::Resources;
+use crate::state::events::Events;
 use pando_guest::GuestName;
 use pando_limit::open_files::{Deed, EVERY, OpenFiles};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Looks at the guests with such a limit, for as long as the daemon runs; sleeps while there are none.
-pub(crate) async fn govern(daemon: Rc<Daemon>) {
+pub(crate) async fn govern(resources: Rc<Resources>, events: Events) {
     let mut known: BTreeMap<GuestName, OpenFiles> = BTreeMap::new();
     loop {
-        let limited = daemon.resources.limited_in_files();
+        let limited = resources.limited_in_files();
         known.retain(|name, files| {
             let stays = limited.iter().any(|(limited, _)| limited == name);
             if !stays {
@@ -19,12 +20,12 @@ pub(crate) async fn govern(daemon: Rc<Daemon>) {
             stays
         });
         if limited.is_empty() {
-            daemon.resources.filed.notified().await;
+            resources.filed.notified().await;
             continue;
         }
         for (name, most) in limited {
             let files = known.entry(name.clone()).or_default();
-            let Some(deed) = daemon.resources.with(&name, |tenant| files.look(&tenant.groups, most)) else { continue };
+            let Some(deed) = resources.with(&name, |tenant| files.look(&tenant.groups, most)) else { continue };
             let told = match deed {
                 Deed::Nothing | Deed::Lifted => continue,
                 Deed::Bounded { open } => {
@@ -34,7 +35,7 @@ pub(crate) async fn govern(daemon: Rc<Daemon>) {
                     format!("{open} files are open, {most} may be: process {pid}, which held {held}, was killed")
                 }
             };
-            daemon.events.tell(name.as_ref(), "files", Some(told));
+            events.tell(name.as_ref(), "files", Some(told));
         }
         tokio::time::sleep(EVERY).await;
     }

@@ -14,7 +14,8 @@ const USUAL: u64 = u64::MAX - (1 << 24);
 /// In pages, for the IPC namespace of whoever opens it.
 const FILE: &str = "/proc/sys/kernel/shmall";
 
-/// Bounds what the processes in the IPC namespace of `pid`, whose root is `owner` on the host, may have of it, if `limits` or the limits `before` speak of it.
+/// Bounds what the processes in the IPC namespace of `pid`, whose root is `owner` on the host, may have of it, if
+/// `limits` or the limits `before` speak of it.
 pub(crate) fn bound(pid: i32, owner: u32, limits: &Limits, before: Option<&Limits>) -> Result<(), CallError> {
     let wanted = limits.memory.sysv;
     if wanted.is_none() && before.is_none_or(|before| before.memory.sysv.is_none()) {

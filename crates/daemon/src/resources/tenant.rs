@@ -39,8 +39,8 @@ impl Tenant {
         Some((used, now - std::mem::replace(&mut self.looked, now)))
     }
 
-    /// The part of the time since the last look in which one of its processes waited for a processor. Only of those is it asked who may go without
-    /// something that is reserved for them.
+    /// The part of the time since the last look in which one of its processes waited for a processor. Only of those is
+    /// it asked who may go without something that is reserved for them.
     pub(super) fn waited(&mut self, elapsed: Duration) -> Option<f64> {
         self.limits.cpu.reserve?;
         let now = self.waiting.get_or_init(|| WaitMeter::open(&self.groups)).as_ref()?.read()?;

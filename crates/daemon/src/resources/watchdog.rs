@@ -46,8 +46,8 @@ impl Watch {
     }
 }
 
-/// The rules in pando.toml, and what is wrong with them. Of a file of which nothing is understood nobody knows whether it wants a watchdog: then there is
-/// none, since what it does to guests cannot be undone.
+/// The rules in pando.toml, and what is wrong with them. Of a file of which nothing is understood nobody knows whether
+/// it wants a watchdog: then there is none, since what it does to guests cannot be undone.
 pub(crate) fn rules(settings: &Settings) -> (Rules, Vec<Problem>) {
     let (rules, problems) = settings.table::<Rules>("watchdog");
     let unknown = settings.is_unreadable() || problems.iter().any(|problem| problem.what.contains("[watchdog] policy"));

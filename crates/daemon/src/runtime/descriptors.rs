@@ -41,13 +41,15 @@ impl SpareDescriptors {
         spare.extend(held(missing).unwrap_or_default());
     }
 
-    /// Gives them up for what has to be done now, if that failed for want of a descriptor: whether it is worth another try.
+    /// Gives them up for what has to be done now, if that failed for want of a descriptor: whether it is worth another
+    /// try.
     pub(crate) fn give_up_for(&self, error: &io::Error) -> bool {
         is_lack_of_descriptors(error) && !std::mem::take(&mut *self.0.borrow_mut()).is_empty()
     }
 }
 
-/// Holds what has to be left over while something takes descriptors that can wait. An error means that there is too little already.
+/// Holds what has to be left over while something takes descriptors that can wait. An error means that there is too
+/// little already.
 pub(crate) fn leave_some() -> io::Result<impl Drop> {
     held(LEFT).map(Held)
 }

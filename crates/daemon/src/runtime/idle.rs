@@ -1,7 +1,7 @@
 //! When to do what can wait.
 //!
-//! Making a seed takes a processor for a good part of a millisecond. Done while a guest starts, on a machine with few of them, that is time added to
-//! the start. So work that is done ahead waits for a lull.
+//! Making a seed takes a processor for a good part of a millisecond. Done while a guest starts, on a machine with few
+//! of them, that is time added to the start. So work that is done ahead waits until the daemon idles.
 
 use pando_kernel::mount::Tree;
 use std::cell::Cell;
@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long nothing must have been started.
-const LULL: Duration = Duration::from_millis(40);
+const QUIET: Duration = Duration::from_millis(40);
 
 /// Knows when something was last started.
 #[derive(Clone, Debug)]
-pub(crate) struct Lull(Rc<Inner>);
+pub(crate) struct Idle(Rc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -23,7 +23,7 @@ struct Inner {
     disturbed: Notify,
 }
 
-impl Lull {
+impl Idle {
     pub(crate) fn new() -> Self {
         Self(Rc::new(Inner { last: Cell::new(Instant::now()), disturbed: Notify::new() }))
     }
@@ -34,12 +34,13 @@ impl Lull {
         self.0.disturbed.notify_one();
     }
 
-    /// Waits for a lull.
+    /// Waits until the daemon idles.
     pub(crate) async fn come(&self) {
-        self.of(LULL).await;
+        self.of(QUIET).await;
     }
 
-    /// Waits for a lull or for this notice, whichever comes first: starts that go on and on have no lull between them. Whether it was the lull.
+    /// Waits until the daemon idles or for this notice, whichever comes first: starts that go on and on have no idle
+    /// moment between them. Whether it was idleness.
     pub(crate) async fn comes_before(&self, notice: &Notify) -> bool {
         tokio::select! {
             () = self.come() => true,
@@ -63,8 +64,9 @@ impl Lull {
         self.0.disturbed.notified().await;
     }
 
-    /// Closes trees later. Closing one that was never attached waits for a grace period, which on a machine with few processors is time taken from the guest
-    /// that just began. The daemon may be long in falling idle where guests start all the time.
+    /// Closes trees later. Closing one that was never attached waits for a grace period, which on a machine with few
+    /// processors is time taken from the guest that just began. The daemon may be long in falling idle where guests
+    /// start all the time.
     pub(crate) fn close_later(&self, trees: Vec<Tree>) {
         const LATEST: Duration = Duration::from_millis(500);
         let idle = self.clone();

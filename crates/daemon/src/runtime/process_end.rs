@@ -5,7 +5,8 @@ use pando_kernel::pidfd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Waits until a process has ended. That the daemon lacks what it takes to wait is no end: it looks again and again then.
+/// Waits until a process has ended. That the daemon lacks what it takes to wait is no end: it looks again and again
+/// then.
 pub(crate) async fn wait_for(process: &OwnedFd) {
     const MOMENT: Duration = Duration::from_millis(50);
     while !pidfd::has_ended(process) {
@@ -16,7 +17,8 @@ pub(crate) async fn wait_for(process: &OwnedFd) {
     }
 }
 
-/// The status of a process whose seed has gone, which the kernel knows once whoever inherited the process has reaped it.
+/// The status of a process whose seed has gone, which the kernel knows once whoever inherited the process has reaped
+/// it.
 pub(crate) async fn status_without_seed(process: &OwnedFd) -> Option<i32> {
     const MOMENT: Duration = Duration::from_millis(10);
     const MOMENTS: u32 = 200;

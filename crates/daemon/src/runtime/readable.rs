@@ -7,7 +7,8 @@ use tokio::io::unix::AsyncFd;
 
 /// A descriptor to wait on until it can be read.
 pub(crate) fn readable<T: AsFd + AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
-    // tokio deprecates this for types that merely know a descriptor's number. Ours own theirs, and this crate holds no unsafe code.
+    // tokio deprecates this for types that merely know a descriptor's number. Ours own theirs, and this crate holds no
+    // unsafe code.
     #[expect(deprecated, reason = "every type passed here owns its descriptor")]
     AsyncFd::with_interest(fd, Interest::READABLE)
 }

@@ -1,22 +1,24 @@
 //! Waiting for what comes within microseconds, without sleeping.
 //!
-//! A thread that sleeps is woken where the kernel finds it best, and where processors share no cache that is the processor of who wakes it: of a command,
-//! in the moment that it begins. What the daemon has to do then, a tenth of a millisecond, would delay the command while another processor idles.
-//! Where several things are begun at once there is other work to do meanwhile.
+//! A thread that sleeps is woken where the kernel finds it best, and where processors share no cache that is the
+//! processor of who wakes it: of a command, in the moment that it begins. What the daemon has to do then, a tenth of a
+//! millisecond, would delay the command while another processor idles. Where several things are begun at once there is
+//! other work to do meanwhile.
 
 use pando_kernel::real_time;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often to look: where nobody else wants the processor, for somewhat longer than a first process takes from its plan to the command's first
-/// instruction, half a millisecond.
+/// How often to look: where nobody else wants the processor, for somewhat longer than a first process takes from its
+/// plan to the command's first instruction, half a millisecond.
 const LOOKS: u32 = 1000;
 
 /// How long at most, whoever gets the processor meanwhile.
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// Looks again and again, for a short time, whether something has come. Whoever wants the processor meanwhile gets it; where nobody would, the thread sleeps.
-pub(crate) fn linger<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Looks again and again, for a short time, whether something has come. Whoever wants the processor meanwhile gets it;
+/// where nobody would, the thread sleeps.
+pub(crate) fn spin<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let since = Instant::now();
     let looks = if real_time::is_on() { 1 } else { LOOKS };
     for _ in 0..looks {
@@ -32,8 +34,8 @@ pub(crate) fn linger<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
 /// How long a command that ends at once takes for that.
 const BRIEF: Duration = Duration::from_millis(1);
 
-/// Keeps the thread from sleeping for as long as a brief command takes, or until what is waited for has come. All else goes on: this is the last in every
-/// round of its tasks, and whoever wants the processor gets it.
+/// Keeps the thread from sleeping for as long as a brief command takes, or until what is waited for has come. All else
+/// goes on: this is the last in every round of its tasks, and whoever wants the processor gets it.
 pub(crate) async fn stay_awake(come: impl Fn() -> bool) {
     let since = Instant::now();
     while !come() && since.elapsed() < BRIEF && !real_time::is_on() {
@@ -83,7 +85,7 @@ mod tests {
             looks += 1;
             (looks == 3).then_some(looks)
         };
-        assert_eq!(linger(third), Some(3));
-        assert_eq!(linger(|| None::<()>), None);
+        assert_eq!(spin(third), Some(3));
+        assert_eq!(spin(|| None::<()>), None);
     }
 }

@@ -1,11 +1,15 @@
-//! What the daemon gives up when it begins: calls and capabilities by which the machine is changed for everybody, and none of which it needs.
+//! What the daemon gives up when it begins: calls and capabilities by which the machine is changed for everybody, and
+//! none of which it needs.
 //!
 //! ```text
-//!   serve ─▶ begin ─┬─ unfiltered thread ─▶ spawner, holders, and threads that freeze: what guests are made of, and tracers
-//!                   └─ filter, capabilities ─▶ this thread, which reads what clients say, and all that it makes: readers, tar, tools
+//!   serve ─▶ begin ─┬─ unfiltered thread ─▶ spawner, holders, and threads that freeze:
+//!                   │                       what guests are made of, and tracers
+//!                   └─ filter, capabilities ─▶ this thread, which reads what clients say,
+//!                                              and all that it makes: readers, tar, tools
 //! ```
 //!
-//! Both are handed on to every thread and process that is made afterwards; what must not have them is made by [`pando_kernel::unfiltered`].
+//! Both are handed on to every thread and process that is made afterwards; what must not have them is made by
+//! [`pando_kernel::unfiltered`].
 
 use caps::{CapSet, Capability};
 use pando_guest::policy::seccomp;

@@ -8,7 +8,7 @@ use crate::network::private_network::PrivateNetwork;
 use crate::resources::Resources;
 use crate::resources::metrics_settings::MetricsSettings;
 use crate::runtime::descriptors::SpareDescriptors;
-use crate::runtime::idle::Lull;
+use crate::runtime::idle::Idle;
 use crate::runtime::spin_wait::Count;
 use crate::state::events::Events;
 use crate::state::guest::Guest;
@@ -18,8 +18,8 @@ use crate::state::unsettled::Unsettled;
 use crate::warm::pool::Pool;
 use crate::warm::ready_files::ReadyFiles;
 use crate::warm::ready_roots::ReadyRoots;
-use crate::warm::standby_clones::Buds;
-use crate::warm::transaction_reserve::Spares;
+use crate::warm::standby_clones::StandbyClones;
+use crate::warm::transaction_reserve::TransactionReserve;
 use pando_api::Fault;
 use pando_freeze::{Onlooker, Touched};
 use pando_guest::root::LayerStore;
@@ -57,9 +57,9 @@ pub(crate) struct Daemon {
     /// Whole root file systems for them.
     pub(crate) roots: Rc<ReadyRoots>,
     /// Beginnings of transactions of the host, made ahead.
-    pub(crate) spares: Rc<Spares>,
+    pub(crate) transaction_reserve: Rc<TransactionReserve>,
     /// Clones, made ahead.
-    pub(crate) buds: Rc<Buds>,
+    pub(crate) standby_clones: Rc<StandbyClones>,
     /// What tells of processes while they stand still, loaded when it is first needed.
     pub(crate) onlooker: Arc<LazyLock<Option<Onlooker>>>,
     /// What tells which of a guest's files were touched, likewise.
@@ -87,7 +87,7 @@ pub(crate) struct Daemon {
     /// What pando.toml said when it was last read.
     pub(crate) settings: RefCell<Settings>,
     /// When to do what can wait.
-    pub(crate) lull: Lull,
+    pub(crate) idle: Idle,
     /// Lives that have begun.
     pub(crate) lives: Lives,
     /// How many guests are being started now.
@@ -123,14 +123,14 @@ impl Daemon {
     pub(crate) fn new(places: Places, settings: Settings) -> Result<Rc<Self>, CallError> {
         let hierarchies = Hierarchies::detect()?;
         let field = hierarchies.field(&places.field())?;
-        let lull = Lull::new();
+        let idle = Idle::new();
         let unified = hierarchies.unified.is_some();
-        let pool = Pool::new(&places, &field, unified, lull.clone());
-        let files = ReadyFiles::new(&places, lull.clone());
+        let pool = Pool::new(&places, &field, unified, idle.clone());
+        let files = ReadyFiles::new(&places, idle.clone());
         let store = Arc::new(LayerStore::new(places.store()));
-        let roots = ReadyRoots::new(&places, &pool, &files, &lull, &store, unified);
+        let roots = ReadyRoots::new(&places, &pool, &files, &idle, &store, unified);
         let logs = Rc::new(Logs::new(&settings));
-        let buds = Buds::new(&roots, &logs, &field, &lull);
+        let standby_clones = StandbyClones::new(&roots, &logs, &field, &idle);
         Ok(Rc::new(Self {
             onlooker: Arc::new(LazyLock::new(onlooker)),
             touched: Arc::new(LazyLock::new(touched)),
@@ -147,8 +147,8 @@ impl Daemon {
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),
             roots,
-            spares: Spares::new(&places),
-            buds,
+            transaction_reserve: TransactionReserve::new(&places),
+            standby_clones,
             pool,
             files,
             store,
@@ -157,13 +157,13 @@ impl Daemon {
             events: Events::new(),
             boot: crate::state::record::boot(),
             unnamed: Cell::new(0),
-            unsettled: Unsettled::new(&places, lull.clone()),
+            unsettled: Unsettled::new(&places, idle.clone()),
             troubled: Notify::new(),
             descriptors: SpareDescriptors::default(),
             quit: Notify::new(),
             field,
             unified,
-            lull,
+            idle,
             lives: Lives::new(),
             starting: Count::default(),
             cloning: Count::default(),
@@ -177,7 +177,8 @@ impl Daemon {
         self.guests.borrow().get(&parsed).cloned().ok_or_else(|| failure::no_such_guest(name))
     }
 
-    /// Reserves a name for a guest that is being made. One that goes away with its command, which has ended already, is waited for.
+    /// Reserves a name for a guest that is being made. One that goes away with its command, which has ended already, is
+    /// waited for.
     pub(crate) async fn reserve(self: &Rc<Self>, name: &GuestName) -> Result<Reservation, Fault> {
         let leaving = || self.guests.borrow().get(name).filter(|guest| guest.is_leaving()).cloned();
         while let Some(guest) = leaving() {

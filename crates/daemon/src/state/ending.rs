@@ -14,8 +14,8 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// From a status as waitpid(2) gives it. An own init that calls reboot(2) in its pid namespace dies by SIGHUP for a restart and by SIGINT for
-    /// a halt or a power-off (pid_namespaces(7)).
+    /// From a status as waitpid(2) gives it. An own init that calls reboot(2) in its pid namespace dies by SIGHUP for a
+    /// restart and by SIGINT for a halt or a power-off (pid_namespaces(7)).
     pub(crate) fn from_status(status: Option<i32>, own_init: bool) -> Self {
         let Some(status) = status else { return Self::Unknown };
         let signal = status & 0x7f;

@@ -58,13 +58,13 @@ pub(crate) struct Running {
     pub(crate) link: Rc<Link>,
     /// The seed's process.
     pub(crate) seed: OwnedFd,
-    /// The guest's first process.
+    /// The pid of the guest's first process.
     pub(crate) pid: i32,
-    pub(crate) trunk: OwnedFd,
+    pub(crate) process: OwnedFd,
     /// Its user namespace.
     pub(crate) namespace: Option<OwnedFd>,
-    /// Its mounts, held so that they are taken down by the daemon, at leisure, and not by the first process on its way out, which would keep its
-    /// end from being seen for several grace periods.
+    /// Its mounts, held so that they are taken down by the daemon, at leisure, and not by the first process on its way
+    /// out, which would keep its end from being seen for several grace periods.
     pub(crate) mounts: RefCell<Option<OwnedFd>>,
     /// Seconds since the epoch.
     pub(crate) started: i64,

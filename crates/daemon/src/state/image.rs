@@ -29,7 +29,8 @@ pub(crate) struct ImageRecord {
     pub(crate) guest: String,
     /// What its user said of that.
     pub(crate) spec: Spec,
-    /// The read-only trees that clones stand on, uppermost first: the frozen guest's own files, then what that stood on.
+    /// The read-only trees that clones stand on, uppermost first: the frozen guest's own files, then what that stood
+    /// on.
     pub(crate) layers: Vec<String>,
     /// The pid of the frozen guest's command, if it ran one.
     pub(crate) command: Option<i32>,
@@ -204,7 +205,8 @@ impl HeldImage {
         }
     }
 
-    /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name, addresses, ports.
+    /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name,
+    /// addresses, ports.
     pub(crate) fn spec_of_clones(&self) -> Spec {
         Spec { hostname: None, addresses: Vec::new(), publish: Vec::new(), ..self.record.spec.clone() }
     }

@@ -1,10 +1,13 @@
-//! What an imported image says of itself and of its processes: read by a process without powers before the daemon does, and put anew by that.
+//! What an imported image says of itself and of its processes: read by a process without powers before the daemon does,
+//! and put anew by that.
 //!
 //! ```text
-//!   about, tree as their maker put them ─▶ reader: JSON, postcard, all checks ─▶ the same, put anew ─▶ the files that everybody reads from then on
+//!   about, tree as their maker put them ─▶ reader: JSON, postcard, all checks
+//!                                       ─▶ the same, put anew ─▶ the files that everybody reads from then on
 //! ```
 //!
-//! What is damaged, takes memory without bound or meets a fault in what parses it is the end of the reader. The daemon understands and checks again what comes of it.
+//! What is damaged, takes memory without bound or meets a fault in what parses it is the end of the reader. The daemon
+//! understands and checks again what comes of it.
 
 use crate::state::image::{ABOUT, ImageRecord, LONGEST_ABOUT};
 use pando_freeze::{Kind, LONGEST_TREE, Sheet, SheetError, ThawError, open_sheet};

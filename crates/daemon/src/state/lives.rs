@@ -1,6 +1,7 @@
 //! Lives that have begun, on their way to the supervisor.
 //!
-//! Whatever starts a guest or takes one over says so here, and knows nothing of what follows from a life or from its end.
+//! Whatever starts a guest or takes one over says so here, and knows nothing of what follows from a life or from its
+//! end.
 
 use crate::state::guest::{Guest, Running};
 use std::cell::RefCell;

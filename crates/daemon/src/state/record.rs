@@ -1,7 +1,8 @@
 //! What is known of guests, on disk.
 //!
-//! A lasting guest is a directory, which appears and goes by one rename: `guest.toml` and `spec.toml` are replaced as a whole. A running guest has a
-//! record among the run-time state, written before its first process is made and removed when its last one has gone.
+//! A lasting guest is a directory, which appears and goes by one rename: `guest.toml` and `spec.toml` are replaced as a
+//! whole. A running guest has a record among the run-time state, written before its first process is made and removed
+//! when its last one has gone.
 
 use pando_api::Spec;
 use pando_guest::{GuestName, Places};
@@ -79,7 +80,8 @@ pub(crate) fn room(guest: &Path) -> Room {
 /// Its own files.
 pub(crate) const FILES: &str = "files";
 
-/// Replaces a file as a whole: after a crash it is the old one or the new one. On a full disk it takes what is kept in reserve for that.
+/// Replaces a file as a whole: after a crash it is the old one or the new one. On a full disk it takes what is kept in
+/// reserve for that.
 pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> Result<(), CallError> {
     match replace_once(path, content, durable) {
         Err(error) if crate::state::state_disk::give_up_for(&error.source) => replace_once(path, content, durable),
@@ -119,7 +121,8 @@ pub(crate) fn good(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.good"))
 }
 
-/// Keeps what a guest's file says now, as the last that could be read. Nothing relies on it unless the file itself is damaged, so it is not synced.
+/// Keeps what a guest's file says now, as the last that could be read. Nothing relies on it unless the file itself is
+/// damaged, so it is not synced.
 pub(crate) fn keep_good(path: &Path) {
     let good = good(path);
     let Ok(content) = std::fs::read(path) else { return };
@@ -147,8 +150,8 @@ pub(crate) fn write_toml<T: Serialize>(path: &Path, value: &T) -> Result<(), Cal
     replace(path, text.as_bytes(), true)
 }
 
-/// Notes that a guest is about to run. What lies there does not survive a boot, so nothing is synced; and until the note is whole there is no guest,
-/// so it need not appear at once.
+/// Notes that a guest is about to run. What lies there does not survive a boot, so nothing is synced; and until the
+/// note is whole there is no guest, so it need not appear at once.
 pub(crate) fn write_run(places: &Places, name: &GuestName, record: &RunRecord) -> Result<(), CallError> {
     let path = places.running().join(format!("{name}.json"));
     let write = || std::fs::write(&path, serde_json::to_vec(record)?);
@@ -160,8 +163,9 @@ pub(crate) fn remove_run(places: &Places, name: &GuestName) {
     let _ = std::fs::remove_file(places.running().join(format!("{name}.json")));
 }
 
-/// The guests that were noted to run, in this boot or another. A damaged note is removed: it was never relied on to be whole. One that cannot be read
-/// now is not damaged: whoever asks has to come back, since a guest that nobody knows of is a guest lost.
+/// The guests that were noted to run, in this boot or another. A damaged note is removed: it was never relied on to be
+/// whole. One that cannot be read now is not damaged: whoever asks has to come back, since a guest that nobody knows of
+/// is a guest lost.
 pub(crate) fn all_runs(places: &Places) -> Result<Vec<(GuestName, RunRecord)>, CallError> {
     let path = places.running();
     let mut found = Vec::new();

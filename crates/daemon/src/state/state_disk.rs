@@ -1,11 +1,13 @@
-//! The disk that the state lies on: how much room is left on it, what is said when there is none, and a reserve for Pando's own writes.
+//! The disk that the state lies on: how much room is left on it, what is said when there is none, and a reserve for
+//! Pando's own writes.
 //!
 //! ```text
-//!   watch ─▶ low, full, enough again: an event each        reserve: a file of a few MiB, given up for a record that has to be written
+//!   watch   ─▶ low, full, enough again: an event each
+//!   reserve ─▶ a file of a few MiB, given up for a record that has to be written
 //! ```
 //!
-//! The kernel says in many ways that a disk is full: an overlay whose directories cannot be made is read-only, a feature that is tried out is missing. So
-//! whoever puts an error into words asks here.
+//! The kernel says in many ways that a disk is full: an overlay whose directories cannot be made is read-only, a
+//! feature that is tried out is missing. So whoever puts an error into words asks here.
 
 use crate::state::events::Events;
 use pando_guest::Places;

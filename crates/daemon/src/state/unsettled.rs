@@ -1,10 +1,11 @@
 //! Clones that run, and are not on the disk yet.
 //!
-//! Making a clone takes less time than the disk takes to say that it has something. So a clone's directory comes with a mark, made ahead: as long as
-//! it is there, the clone may have been made by halves. The mark goes, in the background, once everything else is on the disk. Whoever finds a mark
-//! later keeps the clone only if it runs; a loss of power, or of the daemon in the middle, leaves the whole clone or none of it.
+//! Making a clone takes less time than the disk takes to say that it has something. So a clone's directory comes with a
+//! mark, made ahead: as long as it is there, the clone may have been made by halves. The mark goes, in the background,
+//! once everything else is on the disk. Whoever finds a mark later keeps the clone only if it runs; a loss of power, or
+//! of the daemon in the middle, leaves the whole clone or none of it.
 
-use crate::runtime::idle::Lull;
+use crate::runtime::idle::Idle;
 use pando_guest::Places;
 use pando_kernel::{CallError, Context};
 use std::cell::{Cell, RefCell};
@@ -23,7 +24,7 @@ const LATEST: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Unsettled {
     places: Places,
-    lull: Lull,
+    idle: Idle,
     directories: RefCell<Vec<PathBuf>>,
     writing: Cell<bool>,
 }
@@ -40,9 +41,9 @@ pub(crate) fn is_marked(directory: &Path) -> bool {
 }
 
 impl Unsettled {
-    pub(crate) fn new(places: &Places, lull: Lull) -> Rc<Self> {
+    pub(crate) fn new(places: &Places, idle: Idle) -> Rc<Self> {
         let (directories, writing) = (RefCell::default(), Cell::new(false));
-        Rc::new(Self { places: places.clone(), lull, directories, writing })
+        Rc::new(Self { places: places.clone(), idle, directories, writing })
     }
 
     /// Has a clone's directory written to the disk, and the mark removed.
@@ -54,7 +55,7 @@ impl Unsettled {
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             loop {
-                let _ = tokio::time::timeout(LATEST, this.lull.come()).await;
+                let _ = tokio::time::timeout(LATEST, this.idle.come()).await;
                 let directories = this.directories.take();
                 if directories.is_empty() {
                     break;

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a collection that nobody waits for waits, so that many removals make one, and for those who work with the store.
+/// How long a collection that nobody waits for waits, so that many removals make one, and for those who work with the
+/// store.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// How often it tries again. What stays is found at the next removal, or by the next daemon.

@@ -1,7 +1,9 @@
-//! Folding: a guest at rest gets one layer of all that it shows, and begins anew with no files of its own. What it shares with others is then shared.
+//! Flattening: a guest at rest gets one layer of all that it shows, and begins anew with no files of its own. What it
+//! shares with others is then shared.
 //!
-//! What it shows stays the same. The guest's files and the record of its layers have to change together, and are two: so the new files say which layer
-//! they belong over, one exchange of names puts them in place, and whoever finds such a note has the record follow.
+//! What it shows stays the same. The guest's files and the record of its layers have to change together, and are two:
+//! so the new files say which layer they belong over, one exchange of names puts them in place, and whoever finds such
+//! a note has the record follow.
 //!
 //! ```text
 //!   files.new/{upper, work, folded}    on the disk, then exchanged with files/: from here on it is done
@@ -32,7 +34,7 @@ const NEW: &str = "files.new";
 /// The note inside of them: over which layer they belong.
 const NOTE: &str = "folded";
 
-/// Who waits for a guest to be folded.
+/// Who waits for a guest to be flattened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Somebody who wants to start it.
@@ -41,8 +43,8 @@ pub(crate) enum Pace {
     Idle,
 }
 
-/// Folds a guest that does not run and that nobody else works on.
-pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>, pace: Pace) -> Result<(), Fault> {
+/// Flattens a guest that does not run and that nobody else works on.
+pub(crate) async fn flatten(daemon: &Rc<Daemon>, guest: &Rc<Guest>, pace: Pace) -> Result<(), Fault> {
     let directory = guest.directory(&daemon.places);
     let root = layers::root(&daemon.places, guest);
     let (places, store) = (daemon.places.clone(), Arc::clone(&daemon.store));

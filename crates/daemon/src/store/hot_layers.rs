@@ -1,4 +1,5 @@
-//! Noting what guests use of their layers, for the daemon to have it in memory before the next guest would be charged for it.
+//! Noting what guests use of their layers, for the daemon to have it in memory before the next guest would be charged
+//! for it.
 
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
@@ -33,7 +34,7 @@ pub(crate) fn note(daemon: &Rc<Daemon>, guest: &Guest) {
         }
         let (daemon, store) = (Rc::clone(daemon), Arc::clone(&daemon.store));
         tokio::task::spawn_local(async move {
-            daemon.lull.come().await;
+            daemon.idle.come().await;
             let noted = collect::blocking(move || {
                 let mounts = store.open()?;
                 if mounts.store().is_hot_noted(&layer, YOUNG) { Ok(0) } else { mounts.store().note_hot(&layer) }

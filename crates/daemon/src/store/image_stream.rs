@@ -1,13 +1,16 @@
 //! An image as one stream: what `pando image export` writes and `import` reads. See docs/image-format.md.
 //!
 //! ```text
-//!   zstd( "pando image export 2\n", name, about, tree, memory, files ) zstd( signature )     each but the first in portions: a length of four bytes, so many
-//!                                                                                           bytes; one of length 0 is the end
+//!   zstd( "pando image export 2\n", name, about, tree, memory, files ) zstd( signature )
+//!
+//!   each but the first in portions: a length of four bytes, so many bytes; one of length 0 is the end
 //! ```
 //!
-//! The signature is made of the digests of all that comes before it ([`Statement`]), which are put together while that passes; where nobody signs it is empty.
+//! The signature is made of the digests of all that comes before it ([`Statement`]), which are put together while that
+//! passes; where nobody signs it is empty.
 //!
-//! What is imported is expanded and taken apart by a process without powers (`pando-reader`); here its parts are written.
+//! What is imported is expanded and taken apart by a process without powers (`pando-reader`); here its parts are
+//! written.
 
 use crate::state::image::ABOUT;
 use pando_kernel::spare_room::{Refusal, SpareRoom};
@@ -165,7 +168,8 @@ fn unread(error: ReaderError) -> io::Error {
     }
 }
 
-/// Writes the content of a part. Not a byte more is written than there is room for: a kilobyte of the stream can become a gigabyte.
+/// Writes the content of a part. Not a byte more is written than there is room for: a kilobyte of the stream can become
+/// a gigabyte.
 fn take(
     reader: &mut Reader,
     into: &mut impl Write,

@@ -1,7 +1,8 @@
 //! What an image that comes from elsewhere wants of this machine beyond what any guest has.
 //!
-//! Whoever made it wrote its spec and its processes: volumes, networks, capabilities and filters are what he says. A checksum tells that nothing was damaged, and nothing of who
-//! made it. So each such thing is granted only when it is named by whoever imports the image.
+//! Whoever made it wrote its spec and its processes: volumes, networks, capabilities and filters are what he says. A
+//! checksum tells that nothing was damaged, and nothing of who made it. So each such thing is granted only when it is
+//! named by whoever imports the image.
 
 use pando_api::{Address, Network, Publication, SeccompProfile, Spec, Volume};
 use pando_freeze::{NeededCall, Powers};

@@ -178,7 +178,7 @@ pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
         crate::store::trash::discard(&daemon.places, &directory);
     }
     if let Some(held) = held {
-        daemon.buds.give_up(&held);
+        daemon.standby_clones.give_up(&held);
         daemon.roots.give_up(&held.roots());
         crate::store::unused_layers::discard_unused(daemon, &held.record.layers);
         // The holder may have gigabytes to give back.

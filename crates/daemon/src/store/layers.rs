@@ -50,7 +50,8 @@ const HOST: &str = "/";
 /// The word for all of it, for guests to which something is exposed that others may not read.
 const WHOLE_HOST: &str = "/.";
 
-/// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute, else beside the store.
+/// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute,
+/// else beside the store.
 pub(crate) fn standing(places: &Places, layer: &str) -> Layer {
     if layer == HOST && !planted("host-seen-by-root") {
         return Layer::Seen(PathBuf::from(HOST));
@@ -72,7 +73,8 @@ pub(crate) fn parse(text: Option<&str>) -> Result<Source, Fault> {
     text.parse().map_err(|error: source::NotationError| failure::bad(text, error.to_string()))
 }
 
-/// The layers of a guest that runs on a tree of the host as it lies there; `None` for a source that has to be unpacked first.
+/// The layers of a guest that runs on a tree of the host as it lies there; `None` for a source that has to be unpacked
+/// first.
 pub(crate) fn live(source: &Source, expose: &[String]) -> Result<Option<Vec<String>>, Fault> {
     match source {
         Source::Host => {
@@ -174,8 +176,8 @@ impl Maker {
         kept
     }
 
-    /// Puts a tree that lies ready into the store without a copy in between. `None` where there is no such tree, or where it has to be copied first:
-    /// because it changes meanwhile, or has what a layer cannot hold.
+    /// Puts a tree that lies ready into the store without a copy in between. `None` where there is no such tree, or
+    /// where it has to be copied first: because it changes meanwhile, or has what a layer cannot hold.
     fn straight(&self) -> Result<Option<MadeLayer>, Fault> {
         let (_tree, path) = match (&self.source, &self.guest_tree) {
             (Source::Guest(_), Some(path)) => (None, path.clone()),

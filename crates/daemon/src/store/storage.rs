@@ -90,8 +90,8 @@ fn told_usage(usage: &Usage, guests: &[Standing]) -> (Vec<GuestUsage>, i64) {
     (told, number(apart))
 }
 
-/// Bytes of disk of a file, or of a directory and all below it, each inode once. A guest that runs may change it meanwhile: what vanishes counts nothing, and what it
-/// puts in a directory's place leads nowhere.
+/// Bytes of disk of a file, or of a directory and all below it, each inode once. A guest that runs may change it
+/// meanwhile: what vanishes counts nothing, and what it puts in a directory's place leads nowhere.
 fn disk_use(path: &Path) -> u64 {
     let Some((parent, name)) = path.parent().zip(path.file_name()) else { return 0 };
     let opened = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

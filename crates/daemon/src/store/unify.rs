@@ -1,7 +1,8 @@
 //! Sharing what guests have in common: those at rest at once, those that run when they are next started.
 //!
-//! The files of a running guest are only read. A change of them from outside would be seen by the guest or, worse, be undone by the overlay that it
-//! runs on; so there is a mark, and the next start begins with it. Where the file system shares blocks, the kernel itself has running guests share them.
+//! The files of a running guest are only read. A change of them from outside would be seen by the guest or, worse, be
+//! undone by the overlay that it runs on; so there is a mark, and the next start begins with it. Where the file system
+//! shares blocks, the kernel itself has running guests share them.
 
 use crate::failure;
 use crate::state::daemon::Daemon;
@@ -41,7 +42,7 @@ pub(crate) async fn unify(
             (format!("sharing the files of guest '{}'", guest.name), Some(number(guests.len() as u64)));
         let _ = progress.send(Progress { stage, done: number(at as u64), total });
         let outcome = if is_worth_it(daemon, guest, &worth) { act(daemon, guest, dry_run).await } else { "left" };
-        // What was folded has no files of its own any more.
+        // What was flattened has no files of its own any more.
         live[at] = outcome != "shared";
         let name = guest.name.to_string();
         let (files, saves) = (number(worth.files), number(worth.saves));
@@ -117,7 +118,7 @@ async fn act(daemon: &Rc<Daemon>, guest: &Rc<Guest>, dry_run: bool) -> &'static 
         let due = guest.directory(&daemon.places).join(DUE);
         return if std::fs::write(due, "").is_ok() { "at next start" } else { "left" };
     }
-    match flatten::fold(daemon, guest, Pace::Idle).await {
+    match flatten::flatten(daemon, guest, Pace::Idle).await {
         Ok(()) => {
             daemon.events.tell(guest.name.as_ref(), "unify", None);
             "shared"
@@ -135,7 +136,7 @@ pub(crate) async fn before_start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     if guest.ephemeral || std::fs::remove_file(&due).is_err() {
         return;
     }
-    match flatten::fold(daemon, guest, Pace::Awaited).await {
+    match flatten::flatten(daemon, guest, Pace::Awaited).await {
         Ok(()) => daemon.events.tell(guest.name.as_ref(), "unify", None),
         Err(fault) => tracing::warn!(%fault, guest = %guest.name, "it is started as it is"),
     }

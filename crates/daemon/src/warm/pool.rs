@@ -1,10 +1,11 @@
-//! Seeds made ahead, each grown into a sprout as far as it can be without knowing the guest, so that a start need not wait for that.
+//! Seeds made ahead, each grown into a prewarmed init as far as it can be without knowing the guest, so that a start
+//! need not wait for that.
 
 use crate::init::link::Link;
-use crate::init::prewarmed::{Sprout, mounts};
+use crate::init::prewarmed::{PrewarmedInit, mounts};
 use crate::init::slot_clearing::clear_slot;
 use crate::resources::UNCOUNTED;
-use crate::runtime::idle::Lull;
+use crate::runtime::idle::Idle;
 use crate::runtime::process_end::wait_for;
 use crate::warm::spawner_link::Spawner;
 use pando_guest::Places;
@@ -56,19 +57,19 @@ struct Seed {
     namespace: Option<OwnedFd>,
 }
 
-/// The sprouts that are ready, and the spawner that makes seeds for more.
+/// The prewarmed inits that are ready, and the spawner that makes seeds for more.
 #[derive(Debug)]
 pub(crate) struct Pool {
     places: Places,
     field: Field,
     unified: bool,
-    lull: Lull,
-    ready: RefCell<HashMap<SproutKind, VecDeque<Sprout>>>,
+    idle: Idle,
+    ready: RefCell<HashMap<SproutKind, VecDeque<PrewarmedInit>>>,
     /// Who waits for one, the longest first.
-    waiting: RefCell<HashMap<SproutKind, VecDeque<oneshot::Sender<io::Result<Sprout>>>>>,
+    waiting: RefCell<HashMap<SproutKind, VecDeque<oneshot::Sender<io::Result<PrewarmedInit>>>>>,
     spawner: RefCell<Option<Rc<Spawner>>>,
     refilling: Cell<bool>,
-    /// There are too few of a kind to wait for a lull.
+    /// There are too few of a kind to wait until the daemon idles.
     scarce: Notify,
     /// How many are being made or cleared away now.
     busy: Cell<usize>,
@@ -76,12 +77,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(places: &Places, field: &Field, unified: bool, lull: Lull) -> Rc<Self> {
+    pub(crate) fn new(places: &Places, field: &Field, unified: bool, idle: Idle) -> Rc<Self> {
         Rc::new(Self {
             places: places.clone(),
             field: field.clone(),
             unified,
-            lull,
+            idle,
             ready: RefCell::default(),
             waiting: RefCell::default(),
             spawner: RefCell::default(),
@@ -92,15 +93,15 @@ impl Pool {
         })
     }
 
-    /// A sprout of a kind: a ready one, or the first that gets ready from now on.
-    pub(crate) async fn take(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+    /// A prewarmed init of a kind: a ready one, or the first that gets ready from now on.
+    pub(crate) async fn take(self: &Rc<Self>, kind: SproutKind) -> io::Result<PrewarmedInit> {
         loop {
             let ready = self.ready.borrow_mut().entry(kind).or_default().pop_front();
             match ready {
-                Some(sprout) if sprout.has_ended() => self.discard(sprout),
-                Some(sprout) => {
+                Some(init) if init.has_ended() => self.discard(init),
+                Some(init) => {
                     self.refill(kind);
-                    return Ok(sprout);
+                    return Ok(init);
                 }
                 None => return self.wait(kind).await,
             }
@@ -108,21 +109,22 @@ impl Pool {
     }
 
     /// Has one more made, and waits in line for the next that is.
-    async fn wait(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
-        let (sender, sprout) = oneshot::channel();
+    async fn wait(self: &Rc<Self>, kind: SproutKind) -> io::Result<PrewarmedInit> {
+        let (sender, init) = oneshot::channel();
         self.waiting.borrow_mut().entry(kind).or_default().push_back(sender);
         let pool = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let made = pool.make(kind).await;
             pool.hand_over(kind, made);
         });
-        let sprout = sprout.await.unwrap_or_else(|_| Err(io::Error::other("the daemon is ending")));
+        let init = init.await.unwrap_or_else(|_| Err(io::Error::other("the daemon is ending")));
         self.refill(kind);
-        sprout
+        init
     }
 
-    /// Gives what was made to who has waited longest, or puts it aside. As many are being made as are waited for, or more.
-    fn hand_over(self: &Rc<Self>, kind: SproutKind, mut made: io::Result<Sprout>) {
+    /// Gives what was made to who has waited longest, or puts it aside. As many are being made as are waited for, or
+    /// more.
+    fn hand_over(self: &Rc<Self>, kind: SproutKind, mut made: io::Result<PrewarmedInit>) {
         while let Some(waits) = self.waiting.borrow_mut().get_mut(&kind).and_then(VecDeque::pop_front) {
             match waits.send(made) {
                 Ok(()) => return,
@@ -131,13 +133,13 @@ impl Pool {
             }
         }
         match made {
-            Ok(sprout) if self.closed.get() => self.discard(sprout),
-            Ok(sprout) => self.ready.borrow_mut().entry(kind).or_default().push_back(sprout),
-            Err(error) => tracing::warn!(%error, "making a sprout ahead failed"),
+            Ok(init) if self.closed.get() => self.discard(init),
+            Ok(init) => self.ready.borrow_mut().entry(kind).or_default().push_back(init),
+            Err(error) => tracing::warn!(%error, "making an init ahead failed"),
         }
     }
 
-    /// Makes sprouts until enough of each kind that was asked for are ready, in the background.
+    /// Makes prewarmed inits until enough of each kind that was asked for are ready, in the background.
     pub(crate) fn refill(self: &Rc<Self>, kind: SproutKind) {
         self.ready.borrow_mut().entry(kind).or_default();
         if self.is_scarce(kind) {
@@ -149,7 +151,7 @@ impl Pool {
         let pool = Rc::clone(self);
         tokio::task::spawn_local(async move {
             while let Some(kind) = pool.short_of() {
-                if !pool.is_scarce(kind) && !pool.lull.comes_before(&pool.scarce).await {
+                if !pool.is_scarce(kind) && !pool.idle.comes_before(&pool.scarce).await {
                     continue;
                 }
                 let made = pool.make(kind).await;
@@ -163,34 +165,35 @@ impl Pool {
         });
     }
 
-    /// Whether so many guests are being started that the next one would have to wait for its sprout: then there is no lull to wait for.
+    /// Whether so many guests are being started that the next one would have to wait for its prewarmed init: then there
+    /// is no idle moment to wait for.
     fn is_scarce(&self, kind: SproutKind) -> bool {
         const SCARCE: usize = READY / 2;
-        self.ready.borrow().get(&kind).is_none_or(|sprouts| sprouts.len() < SCARCE)
+        self.ready.borrow().get(&kind).is_none_or(|inits| inits.len() < SCARCE)
     }
 
     /// The kind of which there are fewest, if they are too few.
     fn short_of(&self) -> Option<SproutKind> {
         let ready = self.ready.borrow();
-        let fewest = ready.iter().min_by_key(|(_, sprouts)| sprouts.len());
-        fewest.filter(|(_, sprouts)| sprouts.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
+        let fewest = ready.iter().min_by_key(|(_, inits)| inits.len());
+        fewest.filter(|(_, inits)| inits.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
     }
 
-    /// A sprout that is made now.
-    pub(crate) async fn make(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+    /// A prewarmed init that is made now.
+    pub(crate) async fn make(self: &Rc<Self>, kind: SproutKind) -> io::Result<PrewarmedInit> {
         let _busy = Busy::new(self);
         let seed = self.seed(kind).await?;
         let (slot, link, process) = (seed.slot, Rc::clone(&seed.link), seed.process.try_clone()?);
-        let sprout = self.grow(kind, seed).await;
-        if sprout.is_err() {
+        let init = self.grow(kind, seed).await;
+        if init.is_err() {
             self.clear(slot, &link, process);
         }
-        sprout
+        init
     }
 
     /// Lets one go that nobody needs.
-    pub(crate) fn discard(self: &Rc<Self>, sprout: Sprout) {
-        self.clear(sprout.slot, &sprout.link, sprout.seed);
+    pub(crate) fn discard(self: &Rc<Self>, init: PrewarmedInit) {
+        self.clear(init.slot, &init.link, init.seed);
     }
 
     fn clear(self: &Rc<Self>, slot: u32, link: &Link, seed: OwnedFd) {
@@ -203,7 +206,7 @@ impl Pool {
     }
 
     /// Has a seed's first process made and sent on its way to where it waits.
-    async fn grow(&self, kind: SproutKind, seed: Seed) -> io::Result<Sprout> {
+    async fn grow(&self, kind: SproutKind, seed: Seed) -> io::Result<PrewarmedInit> {
         let Seed { slot, process, link, namespace } = seed;
         let plan = plan::sprout(kind, self.unified).map_err(io::Error::other)?;
         let (owner, socket) =
@@ -226,8 +229,8 @@ impl Pool {
             launch(&SeedLink::from_connected(socket), &plan, &mut supplies)
         });
         let Launched { report } = launched.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        let (pid, trunk) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its seed has gone")))?;
-        Ok(Sprout { slot, seed: process, link, namespace, pid, trunk, report, mounts: mounts(pid) })
+        let (pid, init) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its seed has gone")))?;
+        Ok(PrewarmedInit { slot, seed: process, link, namespace, pid, process: init, report, mounts: mounts(pid) })
     }
 
     async fn seed(&self, kind: SproutKind) -> io::Result<Seed> {
@@ -271,7 +274,8 @@ impl Pool {
         }
     }
 
-    /// Lets every unused sprout go, and the spawner. The slots that they held are returned, for their cgroups to be removed.
+    /// Lets every unused prewarmed init go, and the spawner. The slots that they held are returned, for their cgroups
+    /// to be removed.
     pub(crate) async fn close(&self) -> Vec<(u32, OwnedFd)> {
         const MOMENT: Duration = Duration::from_millis(1);
         self.closed.set(true);
@@ -280,11 +284,11 @@ impl Pool {
         while self.busy.get() > 0 {
             tokio::time::sleep(MOMENT).await;
         }
-        let sprouts: Vec<_> = self.ready.borrow_mut().drain().flat_map(|(_, sprouts)| sprouts).collect();
-        let quit = |sprout: Sprout| {
-            sprout.link.quit();
-            (sprout.slot, sprout.seed)
+        let inits: Vec<_> = self.ready.borrow_mut().drain().flat_map(|(_, inits)| inits).collect();
+        let quit = |init: PrewarmedInit| {
+            init.link.quit();
+            (init.slot, init.seed)
         };
-        sprouts.into_iter().map(quit).collect()
+        inits.into_iter().map(quit).collect()
     }
 }

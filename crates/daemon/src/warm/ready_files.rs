@@ -1,7 +1,7 @@
 //! Files for guests that go away with their command, made ahead: empty ones, and ones that hide the host's secrets.
 
 use crate::failure;
-use crate::runtime::idle::Lull;
+use crate::runtime::idle::Idle;
 use crate::store::layers::own_directories;
 use crate::store::trash::unique;
 use pando_api::{Fault, FaultKind, Spec, Volume};
@@ -59,7 +59,7 @@ impl FilesKind {
 #[derive(Debug)]
 pub(crate) struct ReadyFiles {
     places: Places,
-    lull: Lull,
+    idle: Idle,
     ready: RefCell<HashMap<FilesKind, VecDeque<Files>>>,
     refilling: Cell<bool>,
 }
@@ -74,7 +74,8 @@ impl Files {
         self.0.clone().unwrap_or_default()
     }
 
-    /// Gives them to a guest that goes away with its command, where they are: the name of their directory, which is deleted with the guest.
+    /// Gives them to a guest that goes away with its command, where they are: the name of their directory, which is
+    /// deleted with the guest.
     pub(crate) fn keep(mut self) -> String {
         let path = self.0.take().unwrap_or_default();
         path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -99,8 +100,8 @@ impl Drop for Files {
 }
 
 impl ReadyFiles {
-    pub(crate) fn new(places: &Places, lull: Lull) -> Rc<Self> {
-        Rc::new(Self { places: places.clone(), lull, ready: RefCell::default(), refilling: Cell::new(false) })
+    pub(crate) fn new(places: &Places, idle: Idle) -> Rc<Self> {
+        Rc::new(Self { places: places.clone(), idle, ready: RefCell::default(), refilling: Cell::new(false) })
     }
 
     /// Files of a kind: ready ones, or ones made now.
@@ -154,7 +155,7 @@ impl ReadyFiles {
         }
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            this.lull.come().await;
+            this.idle.come().await;
             if this.ready.borrow().len() >= KINDS && !this.ready.borrow().contains_key(&kind) {
                 let old = std::mem::take(&mut *this.ready.borrow_mut());
                 drop(tokio::task::spawn_blocking(move || drop(old)));

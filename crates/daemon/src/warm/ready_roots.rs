@@ -1,17 +1,17 @@
-//! Root file systems for guests that go away with their command and for clones, put together ahead, each with the sprout that it is for: its ids are
-//! that one's.
+//! Root file systems for guests that go away with their command and for clones, put together ahead, each with the
+//! prewarmed init that it is for: its ids are that one's.
 //!
-//! Putting one together takes a good part of what a start takes besides. Who runs one short command after another runs most of them on the same few
-//! trees, so once a kind of root was asked for twice within a few starts, some of that kind are kept ready. An image is there to be cloned: some of its
-//! kind are made ready at once.
+//! Putting one together takes a good part of what a start takes besides. Who runs one short command after another runs
+//! most of them on the same few trees, so once a kind of root was asked for twice within a few starts, some of that
+//! kind are kept ready. An image is there to be cloned: some of its kind are made ready at once.
 
 use crate::failure;
 use crate::init::birth::grown;
-use crate::init::handoff::Cradle;
-use crate::init::launch_builder::{Sent, Site};
+use crate::init::handoff::Handoff;
+use crate::init::launch_builder::{LaunchBuilder, Sent};
 use crate::init::machine_id;
-use crate::init::prewarmed::{Ready, Sprout};
-use crate::runtime::idle::Lull;
+use crate::init::prewarmed::{PrewarmedInit, Ready};
+use crate::runtime::idle::Idle;
 use crate::state::record;
 use crate::state::record::FILES;
 use crate::store::layers;
@@ -49,7 +49,7 @@ pub(crate) const NAME: &str = "pando";
 /// What kind of root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RootKind {
-    sprout: SproutKind,
+    init: SproutKind,
     layers: Vec<String>,
     /// Device and inode of each layer that is a tree of the host's: a path may come to lead elsewhere.
     identities: Vec<(u64, u64)>,
@@ -74,20 +74,21 @@ pub(crate) struct Ancestor {
 }
 
 impl RootKind {
-    /// The kind of a root on trees of the host. `None` where none should be kept ready: on a file system that somebody may want to unmount.
-    pub(crate) fn new(places: &Places, sprout: SproutKind, layers: &[String], files: &FilesKind) -> Option<Self> {
+    /// The kind of a root on trees of the host. `None` where none should be kept ready: on a file system that somebody
+    /// may want to unmount.
+    pub(crate) fn new(places: &Places, init: SproutKind, layers: &[String], files: &FilesKind) -> Option<Self> {
         let identity = |path: &PathBuf| path.metadata().ok().map(|found| (found.dev(), found.ino()));
         let stays = [PathBuf::from("/"), places.state()].map(|path| identity(&path).map(|(device, _)| device));
         let identities: Vec<_> = layers.iter().map(|layer| identity(&PathBuf::from(layer))).collect::<Option<_>>()?;
         let lasting = identities.iter().all(|(device, _)| stays.contains(&Some(*device)));
-        lasting.then(|| Self { sprout, layers: layers.to_vec(), identities, files: files.clone(), ancestor: None })
+        lasting.then(|| Self { init, layers: layers.to_vec(), identities, files: files.clone(), ancestor: None })
     }
 
     /// The kind of a root for clones.
     pub(crate) fn of_clones(layers: &[String], ancestor: Ancestor) -> Self {
         let disk = grants::read(&ancestor.spec).map(|grants| grants.disk).unwrap_or_default();
         Self {
-            sprout: SproutKind::of_clones(&ancestor.spec),
+            init: SproutKind::of_clones(&ancestor.spec),
             layers: layers.to_vec(),
             identities: Vec::new(),
             files: FilesKind::Clone { room: (disk.size, disk.inodes), quotas: ancestor.spec.user_namespace },
@@ -113,13 +114,13 @@ pub(crate) struct ReadyRoots {
     files: Rc<ReadyFiles>,
     store: Arc<LayerStore>,
     unified: bool,
-    lull: Lull,
+    idle: Idle,
     /// The kinds that were asked for last, the latest first.
     asked: RefCell<VecDeque<RootKind>>,
     /// By kind, the one asked for last first.
     ready: RefCell<Vec<(RootKind, VecDeque<ReadyRoot>)>>,
     refilling: Cell<bool>,
-    /// There are too few of a kind to wait for a lull.
+    /// There are too few of a kind to wait until the daemon idles.
     scarce: Notify,
     closed: Cell<bool>,
 }
@@ -129,7 +130,7 @@ impl ReadyRoots {
         places: &Places,
         pool: &Rc<Pool>,
         files: &Rc<ReadyFiles>,
-        lull: &Lull,
+        idle: &Idle,
         store: &Arc<LayerStore>,
         unified: bool,
     ) -> Rc<Self> {
@@ -139,7 +140,7 @@ impl ReadyRoots {
             files: Rc::clone(files),
             store: Arc::clone(store),
             unified,
-            lull: lull.clone(),
+            idle: idle.clone(),
             asked: RefCell::default(),
             ready: RefCell::default(),
             refilling: Cell::new(false),
@@ -156,7 +157,7 @@ impl ReadyRoots {
         let mut of_kind = self.remove(&kind);
         let mut taken = None;
         while let Some(root) = of_kind.pop_front() {
-            if !root.ready.sprout.has_ended() {
+            if !root.ready.init.has_ended() {
                 taken = Some(root);
                 break;
             }
@@ -175,8 +176,8 @@ impl ReadyRoots {
         match self.take(kind.clone()) {
             Some(ready) => Ok(ready),
             None => {
-                let sprout = self.pool.take(kind.sprout).await;
-                self.furnish(kind, sprout.map_err(|error| failure::io("making a place", NAME, &error))?).await
+                let init = self.pool.take(kind.init).await;
+                self.furnish(kind, init.map_err(|error| failure::io("making a place", NAME, &error))?).await
             }
         }
     }
@@ -205,7 +206,8 @@ impl ReadyRoots {
         found.map(|found| ready.remove(found).1).unwrap_or_default()
     }
 
-    /// Makes roots until enough of each kind are ready, in the background. Those of kinds that were not asked for lately go.
+    /// Makes roots until enough of each kind are ready, in the background. Those of kinds that were not asked for
+    /// lately go.
     fn refill(self: &Rc<Self>) {
         if self.ready.borrow().iter().any(|(kind, _)| self.is_scarce(kind)) {
             self.scarce.notify_one();
@@ -216,7 +218,7 @@ impl ReadyRoots {
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             while let Some(kind) = this.short_of() {
-                if !this.is_scarce(&kind) && !this.lull.comes_before(&this.scarce).await {
+                if !this.is_scarce(&kind) && !this.idle.comes_before(&this.scarce).await {
                     continue;
                 }
                 match this.make(&kind).await {
@@ -258,16 +260,16 @@ impl ReadyRoots {
 
     /// Makes a root.
     pub(crate) async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
-        let sprout = self.pool.make(kind.sprout).await.map_err(|error| failure::io("making a place", NAME, &error))?;
-        self.furnish(kind, sprout).await
+        let init = self.pool.make(kind.init).await.map_err(|error| failure::io("making a place", NAME, &error))?;
+        self.furnish(kind, init).await
     }
 
-    /// Puts a root together for a sprout.
-    async fn furnish(&self, kind: &RootKind, sprout: Sprout) -> Result<ReadyRoot, Fault> {
+    /// Puts a root together for a prewarmed init.
+    async fn furnish(&self, kind: &RootKind, init: PrewarmedInit) -> Result<ReadyRoot, Fault> {
         let files = match self.files.make(&kind.files).await {
             Ok(files) => files,
             Err(fault) => {
-                self.pool.discard(sprout);
+                self.pool.discard(init);
                 return Err(fault);
             }
         };
@@ -281,9 +283,9 @@ impl ReadyRoots {
         };
         let (identities, other) =
             (kind.identities.clone(), kind.ancestor.as_ref().is_some_and(|frozen| !frozen.itself));
-        let owner = sprout.namespace.as_ref().map(OwnedFd::try_clone).transpose();
-        let first_id = slot::first_id(sprout.slot);
-        let (store, resolver) = (Arc::clone(&self.store), !kind.sprout.network_namespace);
+        let owner = init.namespace.as_ref().map(OwnedFd::try_clone).transpose();
+        let first_id = slot::first_id(init.slot);
+        let (store, resolver) = (Arc::clone(&self.store), !kind.init.network_namespace);
         let made = tokio::task::spawn_blocking(move || {
             let owner = owner.context(|| "copying a descriptor".into())?;
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
@@ -298,33 +300,33 @@ impl ReadyRoots {
         });
         let tree = match made {
             Ok(Mounted { tree, parts }) => {
-                self.lull.close_later(parts);
+                self.idle.close_later(parts);
                 tree
             }
             Err(error) => {
-                self.pool.discard(sprout);
+                self.pool.discard(init);
                 return Err(failure::store("putting a root together", NAME, &error));
             }
         };
         // On the private network a guest's files tell the names of the others, which are there once it is on it.
         let standing = kind.ancestor.as_ref().filter(|ancestor| ancestor.spec.network != Network::Private);
         let heritage = kind.ancestor.as_ref().map_or(Heritage::None, |ancestor| ancestor.heritage);
-        let mut cradle = match Cradle::of(heritage) {
-            Ok(cradle) => cradle,
+        let mut handoff = match Handoff::of(heritage) {
+            Ok(handoff) => handoff,
             Err(error) => {
-                self.pool.discard(sprout);
+                self.pool.discard(init);
                 return Err(failure::call("making a place", NAME, &error));
             }
         };
         let Some(ancestor) = standing else {
-            return Ok(ReadyRoot { ready: Ready { sprout, tree: Some(tree), cradle }, files });
+            return Ok(ReadyRoot { ready: Ready { init, tree: Some(tree), handoff }, files });
         };
         let spec = ancestor.spec.clone();
-        let heir = (heritage, cradle.as_mut());
-        match stand_ahead(&sprout, tree, spec, &self.store, self.unified, heir).await {
-            Ok(()) => Ok(ReadyRoot { ready: Ready { sprout, tree: None, cradle }, files }),
+        let heir = (heritage, handoff.as_mut());
+        match stand_ahead(&init, tree, spec, &self.store, self.unified, heir).await {
+            Ok(()) => Ok(ReadyRoot { ready: Ready { init, tree: None, handoff }, files }),
             Err(fault) => {
-                self.pool.discard(sprout);
+                self.pool.discard(init);
                 Err(fault)
             }
         }
@@ -332,8 +334,8 @@ impl ReadyRoots {
 
     /// Lets one go that nobody needs.
     pub(crate) fn discard(&self, root: ReadyRoot) {
-        let ReadyRoot { ready: Ready { sprout, tree, .. }, files } = root;
-        self.pool.discard(sprout);
+        let ReadyRoot { ready: Ready { init, tree, .. }, files } = root;
+        self.pool.discard(init);
         // Closing it waits for a grace period, and deleting for the disk.
         drop(tokio::task::spawn_blocking(move || drop((tree, files))));
     }
@@ -372,20 +374,20 @@ fn mount(
     Ok(mounted)
 }
 
-/// Has a first process go into a root file system and stand there, before it is known whose it is: all that its guest's name is needed for, the host
-/// name, is set later. It waits for processes out of an image.
+/// Has a first process go into a root file system and stand there, before it is known whose it is: all that its guest's
+/// name is needed for, the host name, is set later. It waits for processes out of an image.
 pub(crate) async fn stand_ahead(
-    sprout: &Sprout,
+    init: &PrewarmedInit,
     tree: Tree,
     spec: Spec,
     store: &Arc<LayerStore>,
     unified: bool,
-    (heritage, cradle): (Heritage, Option<&mut Cradle>),
+    (heritage, handoff): (Heritage, Option<&mut Handoff>),
 ) -> Result<(), Fault> {
-    let mut site = Site::of(sprout, NAME, spec, (store, unified), heritage)?;
-    if let Some(fittings) = cradle.and_then(Cradle::take_fittings) {
-        site.fit(fittings);
+    let mut builder = LaunchBuilder::of(init, NAME, spec, (store, unified), heritage)?;
+    if let Some(parts) = handoff.and_then(Handoff::take_parts) {
+        builder.hand_off(parts);
     }
-    let Sent { plan, report, .. } = site.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
+    let Sent { plan, report, .. } = builder.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
     grown(NAME, &plan, report, false).await
 }

@@ -33,7 +33,8 @@ impl Spawner {
     /// Starts one: this program again, told to be a spawner, so that it begins with a single thread and a small memory.
     pub(crate) fn start(places: &Places) -> io::Result<Self> {
         let (ours, theirs) = packet::pair()?;
-        // Clients' descriptors that are just arriving are not marked yet: the spawner would hold them open, and every guest of its seeds too.
+        // Clients' descriptors that are just arriving are not marked yet: the spawner would hold them open, and every
+        // guest of its seeds too.
         inheritance::close_range_on_exec(3)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg("--root").arg(places.root()).arg("spawner").stdin(Stdio::from(theirs)).stdout(Stdio::null());

@@ -1,7 +1,8 @@
 //! Beginnings of transactions of the host, made ahead ([`pando_tx::Spare`]).
 //!
-//! None is made before the first transaction asks: a spare holds every mount of the machine busy, and has a hidden directory at the root of each that can be written
-//! to. For the same reason all are thrown away as soon as anything is mounted or unmounted, and when nobody has asked for a while.
+//! None is made before the first transaction asks: a spare holds every mount of the machine busy, and has a hidden
+//! directory at the root of each that can be written to. For the same reason all are thrown away as soon as anything is
+//! mounted or unmounted, and when nobody has asked for a while.
 
 use crate::runtime::readable::urgent;
 use pando_guest::Places;
@@ -19,13 +20,15 @@ use tokio::time::Instant;
 /// How many are kept ready.
 const READY: usize = 3;
 
-/// How long nobody must have taken one before others are made, unless none is left: on a machine with few processors that is time added to a transaction.
+/// How long nobody must have taken one before others are made, unless none is left: on a machine with few processors
+/// that is time added to a transaction.
 const PAUSE: Duration = Duration::from_millis(15);
 
 /// How long the mounts must have stayed the same.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// How often making one may fail before nobody tries again until the next is asked for. On a busy machine something that a view is made of comes or goes meanwhile.
+/// How often making one may fail before nobody tries again until the next is asked for. On a busy machine something
+/// that a view is made of comes or goes meanwhile.
 const FAILURES: u32 = 5;
 
 /// How long they are kept when nobody asks.
@@ -33,7 +36,7 @@ const LINGER: Duration = Duration::from_secs(600);
 
 /// Those that are ready.
 #[derive(Debug)]
-pub(crate) struct Spares {
+pub(crate) struct TransactionReserve {
     home: Home,
     ready: RefCell<VecDeque<Spare>>,
     /// Counts those that were made.
@@ -51,7 +54,7 @@ pub(crate) struct Spares {
     wanted: Notify,
 }
 
-impl Spares {
+impl TransactionReserve {
     pub(crate) fn new(places: &Places) -> Rc<Self> {
         Rc::new(Self {
             home: Home::new(places.root()),
@@ -156,7 +159,8 @@ impl Spares {
         self.clear().await;
     }
 
-    /// Clears away what a client has left that took some, and has gone. Its own end comes first: there are few processors.
+    /// Clears away what a client has left that took some, and has gone. Its own end comes first: there are few
+    /// processors.
     pub(crate) async fn clear_after(&self, remains: Vec<Remains>) {
         const FIRST: Duration = Duration::from_millis(10);
         if remains.is_empty() {
@@ -176,7 +180,7 @@ async fn discard(spares: impl IntoIterator<Item = Spare> + Send + 'static) {
 }
 
 /// Watches the mounts for as long as spares are wanted.
-pub(crate) async fn watch(spares: Rc<Spares>) {
+pub(crate) async fn watch(spares: Rc<TransactionReserve>) {
     loop {
         spares.wanted.notified().await;
         let table = MountWatch::begin().map(OwnedFd::from).and_then(urgent);

@@ -1,7 +1,7 @@
 //! Who writes what guests read: a thread that is asked by the kernel before each read.
 //!
-//! A file that was just written is not held up again for [`FRESH`]: whoever reads it in several parts gets one text, and whoever reads it in a loop costs
-//! nothing.
+//! A file that was just written is not held up again for [`FRESH`]: whoever reads it in several parts gets one text,
+//! and whoever reads it in a loop costs nothing.
 
 use pando_kernel::read_gate::{ReadGate, numbers};
 use pando_limit::view::{Scene, View};
@@ -28,8 +28,8 @@ pub(super) struct Sheet {
     scene: Arc<Mutex<Scene>>,
 }
 
-/// Writes files in a moment: should this daemon die before anybody reads, there has to be something to read. Not at once, since whoever made them is
-/// about to start a guest, and each text takes as long as a good part of that.
+/// Writes files in a moment: should this daemon die before anybody reads, there has to be something to read. Not at
+/// once, since whoever made them is about to start a guest, and each text takes as long as a good part of that.
 pub(super) fn write_soon(sheets: Vec<Arc<Sheet>>) {
     let write = move || sheets.iter().for_each(|sheet| sheet.write());
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return write() };

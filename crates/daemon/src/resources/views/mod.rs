@@ -1,13 +1,14 @@
-//! What guests with limits see of the machine: files over those of their /proc, whose words are made when they are read.
+//! What guests with limits see of the machine: files over those of their /proc, whose words are made when they are
+//! read.
 //!
 //! ```text
 //!   start ──▶ a file a view ──▶ a read-only mount over /proc/meminfo …
 //!   a guest reads ──▶ held up by the kernel (fanotify) ──▶ keeper: writes what is true now ──▶ the read goes on
 //! ```
 //!
-//! No file system is served by a process here, as one of FUSE would be: when the daemon dies, whatever way, the kernel holds up nobody any more, and
-//! guests read what was true last, until the next daemon takes the files over. Where the kernel lets nobody hold up reads, the files are written anew
-//! every few seconds.
+//! No file system is served by a process here, as one of FUSE would be: when the daemon dies, whatever way, the kernel
+//! holds up nobody any more, and guests read what was true last, until the next daemon takes the files over. Where the
+//! kernel lets nobody hold up reads, the files are written anew every few seconds.
 
 mod keeper;
 
@@ -61,7 +62,8 @@ impl Views {
         Self { directory: run.join("views"), keeper: OnceCell::new(), shown: RefCell::default() }
     }
 
-    /// Makes the views that a guest in a slot needs: none for one without limits. `began`, in seconds since the epoch, for one that runs already.
+    /// Makes the views that a guest in a slot needs: none for one without limits. `began`, in seconds since the epoch,
+    /// for one that runs already.
     pub(crate) fn enter(&self, name: &GuestName, slot: u32, tenant: &Tenant, machine: &Machine, began: Option<i64>) {
         let views = view::wanted(&tenant.limits, &machine.processors);
         if views.is_empty() {
