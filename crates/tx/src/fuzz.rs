@@ -6,7 +6,7 @@ use crate::journal::file::Journal;
 use crate::prewarm::prewarmed::State;
 use crate::prewarm::ticket::Ticket;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::tree::path::TreePath;
 use crate::validate::read_set;
@@ -24,7 +24,7 @@ pub fn journal(data: &[u8]) {
 pub fn journals() -> Vec<Vec<u8>> {
     let at = TreePath::new(b"a/\xff").expect("a path");
     let change = vec![Op::Move { at, ino: 7, directory: false, marked: true, over: None }];
-    let part = Part::new("/".into(), "/base".into());
+    let part = OverlayPart::new("/".into(), "/base".into());
     let journal = Journal { durable: true, parts: vec![(part, Steps { change, ..Steps::default() })] };
     vec![postcard::to_stdvec(&journal).expect("a vector takes everything")]
 }

@@ -17,7 +17,7 @@ use pando_kernel::CallError;
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
-use pando_tx::Home;
+use pando_tx::StateDirectory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
@@ -44,7 +44,7 @@ pub(super) struct Site {
     /// Where the first process says that the command has ended, for who waits for that.
     pub(super) word: Option<OwnedFd>,
     /// Where transactions in it are kept, if there are any.
-    pub(super) transactions: Option<Home>,
+    pub(super) transactions: Option<StateDirectory>,
     /// Whether the guest is on its network when the plan is sent.
     pub(super) admitted: bool,
     /// Whether the guest has never run before.

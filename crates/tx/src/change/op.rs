@@ -34,10 +34,10 @@ impl Steps {
     pub(crate) fn identify(&mut self, made: &HashMap<TreePath, Identity>) {
         for op in &mut self.finish {
             let (Op::Attributes { target, .. } | Op::Protect { target, .. }) = op else { continue };
-            if let Target::Brought { at, ino: None } = target
+            if let OpTarget::Brought { at, ino: None } = target
                 && let Some(identity) = made.get(at)
             {
-                *target = Target::Known { identity: identity.clone(), at: at.clone() };
+                *target = OpTarget::Known { identity: identity.clone(), at: at.clone() };
             }
         }
     }
@@ -66,7 +66,7 @@ pub(crate) struct Replaced {
 /// From the commit point on, and before a recovery for as long as that takes, others may have put something else at its name. What they put there must not get what was
 /// meant for it: who can write to a directory would have root's program, set-user-id too, be his own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Target {
+pub(crate) enum OpTarget {
     /// The root.
     Root,
     /// One that was there before. It is changed wherever it is by now, and no other is; where others have removed it since, nothing is.
@@ -80,14 +80,14 @@ pub(crate) enum Target {
     Brought {
         /// Its place.
         at: TreePath,
-        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::journal::prepare), or in a realm, where nobody else runs.
+        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::journal::prepare), or in a target, where nobody else runs.
         ino: Option<u64>,
     },
     /// The one that was put aside under a number.
     Staged(u32),
 }
 
-impl Target {
+impl OpTarget {
     /// Its name in the live tree, if one is known. The root has none.
     pub(crate) fn place(&self) -> Option<&TreePath> {
         match self {
@@ -140,7 +140,7 @@ pub(crate) enum Op {
         /// What is at the new place until then, if anything is.
         over: Option<Replaced>,
     },
-    /// Makes an empty directory: one that was made aside when the commit was prepared gets its place, so that it is known which one it is. In a realm, where nobody else
+    /// Makes an empty directory: one that was made aside when the commit was prepared gets its place, so that it is known which one it is. In a target, where nobody else
     /// runs, it is made now.
     MakeDirectory {
         /// Where.
@@ -166,14 +166,14 @@ pub(crate) enum Op {
         /// Where the content is.
         source: Source,
         /// The file.
-        target: Target,
+        target: OpTarget,
         /// Its inode.
         ino: u64,
     },
     /// Protects an object: behind everything else, since it is in the way of that. One that was put aside is not needed there any more, and could not be removed.
     Protect {
         /// The object.
-        target: Target,
+        target: OpTarget,
         /// How.
         protection: Protection,
         /// The number that it was put aside under, if it was.
@@ -184,7 +184,7 @@ pub(crate) enum Op {
         /// Where the attributes are.
         source: Source,
         /// The object.
-        target: Target,
+        target: OpTarget,
         /// The time of change to be set; for a directory, since by now it is lost on the source.
         modified: Option<Moment>,
         /// Which of them.

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use crate::change::selection::Selection;
     use crate::change::upper::{File, LiveName, Origin};
-    use crate::state::overlay_part::Part;
+    use crate::state::overlay_part::OverlayPart;
     use crate::tree::identity::Identity;
 
     fn path(text: &str) -> TreePath {
@@ -295,7 +295,7 @@ mod tests {
         let live = Tree::open(temporary.path()).unwrap();
         let paths = |paths: &[&str]| paths.iter().map(std::path::PathBuf::from).collect();
         let selection = Selection { included: paths(included), excluded: paths(excluded), ..Selection::default() };
-        let selection = selection.on(&Part::new("/".into(), "/nowhere".into()));
+        let selection = selection.on(&OverlayPart::new("/".into(), "/nowhere".into()));
         let mut root = node("", Some((2, true)), directory(DirectorySource::SamePlace, children));
         match restrict(&live, &mut root, &mut Vec::new(), &selection).unwrap() {
             Some(Dependence { path, on, .. }) => format!("{path} needs {on}"),

@@ -2,7 +2,7 @@
 
 use crate::change::Steps;
 use crate::crash::{planted, step};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ pub(crate) struct Journal {
     /// Whether it has to survive a loss of power.
     pub durable: bool,
     /// What is done where.
-    pub parts: Vec<(Part, Steps)>,
+    pub parts: Vec<(OverlayPart, Steps)>,
 }
 
 impl Journal {
@@ -63,10 +63,10 @@ impl Journal {
         [&Self::head(body), body].concat()
     }
 
-    /// The same for a realm that lives again, under other ids perhaps.
+    /// The same for a target that lives again, under other ids perhaps.
     pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
-        for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
-            realm.live_again(root, first_id);
+        for target in self.parts.iter_mut().filter_map(|(part, _)| part.target.as_mut()) {
+            target.live_again(root, first_id);
         }
         self
     }
@@ -161,7 +161,7 @@ impl JournalFile {
         File::create(self.staged_mark()).map(drop)
     }
 
-    /// Whether everything was done in a realm, and only what was put aside there may be left.
+    /// Whether everything was done in a target, and only what was put aside there may be left.
     pub(crate) fn is_applied(&self) -> bool {
         self.applied_mark().exists()
     }
@@ -208,7 +208,7 @@ mod tests {
             }],
             ..Steps::default()
         };
-        let part = Part::new("/".into(), "/base".into());
+        let part = OverlayPart::new("/".into(), "/base".into());
         Journal { durable: true, parts: vec![(part, steps)] }
     }
 

@@ -7,8 +7,8 @@
 //!
 //! Content that is written in place is not ordered, so that a commit with any has its journal on the disk before.
 
-use crate::change::change_set::PartChanges;
 use crate::change::{Op, Sign};
+use crate::validate::change_set::PartChanges;
 use pando_kernel::{ext4, page_cache};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -24,7 +24,7 @@ const MOST: usize = 64;
 pub(crate) fn new_files(directory: &Path, parts: &[PartChanges]) -> Option<Vec<PathBuf>> {
     let device = std::fs::metadata(directory).ok()?.dev();
     let is_beside = |part: &PartChanges| std::fs::metadata(&part.part.base).is_ok_and(|base| base.dev() == device);
-    let is_ordered = parts.iter().all(|part| part.part.realm.is_none() && is_beside(part) && consists_of_names(part));
+    let is_ordered = parts.iter().all(|part| part.part.target.is_none() && is_beside(part) && consists_of_names(part));
     if !is_ordered || !keeps_order(directory, device) {
         return None;
     }

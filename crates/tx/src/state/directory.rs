@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// All transactions of one Pando.
 #[derive(Clone, Debug)]
-pub struct Home {
+pub struct StateDirectory {
     root: PathBuf,
     directory: PathBuf,
     /// Where what is found out about the kernel is kept.
@@ -41,15 +41,15 @@ pub(crate) struct Rescue {
     pub(crate) arguments: Vec<OsString>,
 }
 
-impl Home {
+impl StateDirectory {
     /// Those of the Pando whose state lies under `root`, `/` for the machine's own.
     pub fn new(root: &Path) -> Self {
         let directory = root.join("var/lib/pando/tx");
         Self { root: root.to_owned(), kept: directory.clone(), directory, rescue: None, patience: None }
     }
 
-    /// Those of a realm whose own are kept in `directory`.
-    pub fn of_realm(&self, directory: &Path) -> Self {
+    /// Those of a target whose own are kept in `directory`.
+    pub fn of_target(&self, directory: &Path) -> Self {
         let (root, rescue) = (directory.to_owned(), self.rescue.clone());
         Self { root, directory: directory.to_owned(), kept: self.kept.clone(), rescue, patience: self.patience }
     }
@@ -59,7 +59,7 @@ impl Home {
         Self { rescue: Some(Rescue { program, arguments }), ..self }
     }
 
-    /// The same, for a process that waits for another's commit, or for another that has the realm to itself, no longer than `limit` at a time.
+    /// The same, for a process that waits for another's commit, or for another that has the target to itself, no longer than `limit` at a time.
     pub fn patient_for(self, limit: Option<Duration>) -> Self {
         Self { patience: limit, ..self }
     }

@@ -62,7 +62,7 @@ impl LocalSocket {
         // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this one's.
         let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };
         let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-        // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own, also from a realm's overlay.
+        // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own, also from a target's overlay.
         if fstatfs(&socket).ok()?.f_type == libc::OVERLAYFS_SUPER_MAGIC && !is_mount(&socket) {
             return None;
         }

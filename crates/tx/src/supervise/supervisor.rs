@@ -129,7 +129,7 @@ impl Supervisor {
     /// are those from before there were any.
     pub fn of(record: &Record, listener: Listener, network: Network, bystanders: Bystanders) -> io::Result<Self> {
         let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
-        let surroundings = Surroundings::new(record.realm.as_ref());
+        let surroundings = Surroundings::new(record.target.as_ref());
         let mounts = File::open(format!("/proc/{}/mountinfo", record.holder)).ok();
         let supervisor = Self::over(listener, &record.group, network, view, surroundings);
         Ok(Self { mounts, ..supervisor }.beside(bystanders))

@@ -12,8 +12,8 @@
 
 use crate::crash::step;
 use crate::journal::commit_error::CommitError;
-use crate::state::directory::Home;
-use crate::state::overlay_part::Part;
+use crate::state::directory::StateDirectory;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::Tree;
 use crate::tree::copying::Copying;
@@ -44,7 +44,7 @@ pub struct Memory {
 impl Memory {
     /// As much as that, in bytes; none of it is taken yet. A command never meets the end of it, which is for its [transaction](crate::Transaction::outgrows_memory)
     /// to look for: it finds as much room as there is on the disk, for the changes of transactions at `home`.
-    pub fn new(most: u64, home: &Home) -> Result<Self, CallError> {
+    pub fn new(most: u64, home: &StateDirectory) -> Result<Self, CallError> {
         home.prepare()?;
         let disk = rustix::fs::statvfs(home.directory());
         let disk = disk.context(|| format!("looking for room in {}", home.directory().display()))?;
@@ -67,7 +67,7 @@ impl Memory {
     }
 
     /// Has a part keep its changes here, if it can; its number tells it from the others. Others who look into the transaction reach them by this process.
-    pub(crate) fn keep(&self, part: &mut Part, number: usize) {
+    pub(crate) fn keep(&self, part: &mut OverlayPart, number: usize) {
         if !rustix::fs::statfs(&part.live).is_ok_and(|found| FIT.contains(&found.f_type)) {
             return;
         }
@@ -83,7 +83,7 @@ impl Memory {
 }
 
 /// Carries what a part keeps in memory to its own directory. Nobody may be writing to it any more.
-pub(crate) fn carry(part: &mut Part) -> Result<(), CommitError> {
+pub(crate) fn carry(part: &mut OverlayPart) -> Result<(), CommitError> {
     let own = part.on_disk();
     let carried = copy(part, &own);
     carried.map_err(|source| CommitError::Prepare {
@@ -94,7 +94,7 @@ pub(crate) fn carry(part: &mut Part) -> Result<(), CommitError> {
     Ok(())
 }
 
-fn copy(kept: &Part, own: &Part) -> io::Result<()> {
+fn copy(kept: &OverlayPart, own: &OverlayPart) -> io::Result<()> {
     for directory in [own.upper(), own.work()] {
         std::fs::create_dir(directory)?;
     }

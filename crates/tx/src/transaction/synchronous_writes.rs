@@ -9,7 +9,7 @@
 
 use crate::change::upper::{DirectorySource, Node, What};
 use crate::journal::commit_error::CommitError;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::Tree;
 use crate::tree::inode_flags::change_flags;
 use rustix::fs::{IFlags, Mode, OFlags};
@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Has all that is new on a part from now on be written through, where its file system does that.
-pub(crate) fn begin(part: &Part) {
+pub(crate) fn begin(part: &OverlayPart) {
     // The overlay makes in the last what is a copy, or has to be complete before it is seen.
     for directory in [part.upper(), part.work(), part.work().join("work")] {
         // A run without may succeed as well.
@@ -32,7 +32,7 @@ fn set(directory: &Path) -> io::Result<()> {
 }
 
 /// Takes that from what a commit is about to bring to the live tree.
-pub(crate) fn end(part: &Part, root: &Node) -> Result<(), CommitError> {
+pub(crate) fn end(part: &OverlayPart, root: &Node) -> Result<(), CommitError> {
     let taken = Tree::open(&part.upper()).and_then(|upper| clear(&upper, root));
     let what = || format!("having what is new on {} written as usual again", part.live.display());
     taken.map_err(|source| CommitError::Prepare { what: what(), source })

@@ -2,9 +2,9 @@
 
 use super::plan::{Fixture, How, Use, ViewPlan};
 use super::sockets;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::trash;
 use crate::validate::read_set::Watch;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -47,7 +47,7 @@ pub struct View {
 
 impl ViewPlan {
     /// Plans the view of a transaction over the mounts that are there now.
-    pub fn of_now(home: &Home, name: &TxName) -> Result<Self, CallError> {
+    pub fn of_now(home: &StateDirectory, name: &TxName) -> Result<Self, CallError> {
         let reachable = mounts()?.into_iter().filter(is_reachable);
         let mounts: Vec<_> = reachable
             .map(|mount| {
@@ -134,7 +134,7 @@ impl View {
 }
 
 /// A view of what is live on a part, with files of its own.
-pub(super) fn over<'a>(part: &Part, device: Option<&'a str>, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
+pub(super) fn over<'a>(part: &OverlayPart, device: Option<&'a str>, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
     let options = if part.memory.is_some() { &OPTIONS_IN_MEMORY } else { &OPTIONS };
     Overlay { name: device.unwrap_or(NAME), lowers: vec![lower], data: Vec::new(), files, options, volatile: true }
 }
@@ -144,7 +144,7 @@ const FIT: [i64; 5] =
     [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC, libc::F2FS_SUPER_MAGIC];
 
 /// Whether an overlay can have the files of a part, which were made: where that is not known it is tried.
-pub(super) fn is_fit(part: &Part) -> bool {
+pub(super) fn is_fit(part: &OverlayPart) -> bool {
     let try_it = || -> Result<Tree, CallError> {
         let lower = Tree::clone_of(&part.live, false)?;
         let files = Tree::clone_of(part.files(), false)?;
@@ -152,12 +152,12 @@ pub(super) fn is_fit(part: &Part) -> bool {
         Overlay { volatile: false, ..over(part, None, &lower, &files) }.mount(Attributes::empty(), &part.base)
     };
     let is_known = |path: &Path| rustix::fs::statfs(path).is_ok_and(|found| FIT.contains(&found.f_type));
-    // A realm's lie with this machine's own.
-    part.realm.is_some() || is_known(part.files()) || try_it().is_ok()
+    // A target's lie with this machine's own.
+    part.target.is_some() || is_known(part.files()) || try_it().is_ok()
 }
 
 fn overlay(
-    (part, device): (&Part, Option<&str>),
+    (part, device): (&OverlayPart, Option<&str>),
     beside: &Path,
     watch: Option<&mut Watch>,
     made_of: &mut Vec<Tree>,
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_transaction_left_on_a_mount_is_not_where_a_later_one_of_its_name_has_anything() {
-        let home = Home::new(Path::new("/nowhere"));
+        let home = StateDirectory::new(Path::new("/nowhere"));
         let places = || -> BTreeSet<_> {
             let plan = ViewPlan::of_now(&home, &"t".parse().unwrap()).unwrap();
             plan.parts().filter(|part| !part.base.starts_with(home.directory())).map(|part| part.base.clone()).collect()

@@ -2,9 +2,9 @@
 
 use super::make::is_fit;
 use crate::state::begin_timestamp::Grain;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
-use crate::state::overlay_part::{LiveRoot, Part};
+use crate::state::overlay_part::{LiveRoot, OverlayPart};
 use crate::state::private_place::HIDDEN;
 use crate::state::trash;
 use pando_kernel::mount::MountEntry;
@@ -75,7 +75,7 @@ impl Fixture {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     /// With changes of the transaction's own.
-    Overlay(Part),
+    Overlay(OverlayPart),
     /// As it is, with everything below it.
     Bound,
     /// As it is, but read-only: what is written to it could not be undone.
@@ -98,7 +98,7 @@ pub struct ViewPlan {
 impl ViewPlan {
     /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for. `unique` tells it from every other transaction
     /// that has its name, or had it.
-    pub(super) fn new(home: &Home, name: &TxName, unique: &str, mounts: &[(MountEntry, Use)]) -> Self {
+    pub(super) fn new(home: &StateDirectory, name: &TxName, unique: &str, mounts: &[(MountEntry, Use)]) -> Self {
         // What was mounted in what a commit has thrown away is nobody's to see.
         let is_seen =
             |at: &Path| !at.starts_with(home.directory()) && !at.components().any(|name| name.as_os_str() == HIDDEN);
@@ -110,13 +110,13 @@ impl ViewPlan {
             let at = mount.at.clone();
             let how = match Self::kind(mount, *usable) {
                 Kind::Overlay if own == Some(at.as_path()) => {
-                    How::Overlay(Part::new(at, home.of(name).join(format!("part-{number}"))))
+                    How::Overlay(OverlayPart::new(at, home.of(name).join(format!("part-{number}"))))
                 }
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
                     let part = format!("{number}.{}", home.part_name(name, unique));
                     let base = at.join(HIDDEN).join(part);
-                    How::Overlay(Part::new(at, base))
+                    How::Overlay(OverlayPart::new(at, base))
                 }
                 Kind::Bound => How::Bound,
                 Kind::ReadOnly => How::ReadOnly,
@@ -138,7 +138,7 @@ impl ViewPlan {
         Self { fixtures, sockets: Vec::new(), grain: grains.max().unwrap_or(Grain::Fine) }
     }
 
-    fn hidden(home: &Home, fixture: &Fixture) -> Option<PathBuf> {
+    fn hidden(home: &StateDirectory, fixture: &Fixture) -> Option<PathBuf> {
         match &fixture.how {
             How::Overlay(part) if !part.base.starts_with(home.directory()) => Some(part.live.join(HIDDEN)),
             _ => None,
@@ -168,7 +168,7 @@ impl ViewPlan {
     }
 
     /// The parts that hold what the transaction changes.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &OverlayPart> {
         self.fixtures.iter().filter_map(|fixture| match &fixture.how {
             How::Overlay(part) => Some(part),
             _ => None,
@@ -176,7 +176,7 @@ impl ViewPlan {
     }
 
     /// The same, to be changed.
-    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut OverlayPart> {
         self.fixtures.iter_mut().filter_map(|fixture| match &mut fixture.how {
             How::Overlay(part) => Some(part),
             _ => None,
@@ -250,7 +250,7 @@ fn is_beside(directory: &Path) -> bool {
 }
 
 /// The mount that the transactions' directory lies on; none if it lies in another subvolume of that (btrfs), between which nothing can be moved.
-fn home_mount<'a>(home: &Home, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Path> {
+fn home_mount<'a>(home: &StateDirectory, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Path> {
     let around = mounts.iter().map(|(mount, _)| mount.at.as_path()).filter(|at| home.directory().starts_with(at));
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
     let mount = around.max_by_key(|at| at.components().count());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn planned(mounts: &[(MountEntry, Use)]) -> Vec<String> {
-        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), "7-9", mounts);
+        let plan = ViewPlan::new(&StateDirectory::new(Path::new("/")), &"t".parse().unwrap(), "7-9", mounts);
         let word = |how: &How| match how {
             How::Overlay(part) => format!("over {}", part.base.display()),
             other => format!("{other:?}"),

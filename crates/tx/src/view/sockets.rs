@@ -20,8 +20,8 @@ pub(crate) fn listening() -> Vec<PathBuf> {
     resolved(paths, |directory| directory.canonicalize().ok())
 }
 
-/// The same of a realm, by a process of it and its root: paths in it. Whoever shares its network without being in it has bound paths that are not the
-/// realm's; what they lead to there is shown as it is, as to everybody in it.
+/// The same of a target, by a process of it and its root: paths in it. Whoever shares its network without being in it has bound paths that are not the
+/// target's; what they lead to there is shown as it is, as to everybody in it.
 pub(super) fn listening_in(process: i32, root: &File) -> Vec<PathBuf> {
     let paths = listed(&table(&format!("/proc/{process}/net/unix")));
     let link = |fd: &dyn AsRawFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();

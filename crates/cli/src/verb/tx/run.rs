@@ -7,18 +7,18 @@ use super::held_output::HeldOutput;
 use super::keep::Keep;
 use super::memory_size;
 use super::named_paths::Named;
+use super::prewarmed::Clearer;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::spare::Clearer;
 use super::trial::{Lesson, Trial};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    AbortReason, CommitError, Contention, EndError, Ended, HeldSignals, Home, Network, Passed, Reached, Rest,
-    Transaction, TxName, Watch, WhenUnsupported,
+    AbortReason, CommitError, CommitRequest, Contention, EndError, Ended, HeldSignals, Network, Passed, Reached, Rest,
+    Selection, StateDirectory, Transaction, TxName, Watch, WhenUnsupported,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -144,7 +144,7 @@ impl Run {
         }
     }
 
-    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot, home: &StateDirectory) -> anyhow::Result<u8> {
         if let Some(guest) = &self.guest {
             return self.run_in_guest(root, guest);
         }
@@ -277,7 +277,7 @@ impl Run {
                 if self.retry > 0 =>
             {
                 transaction.knows(&passed.places);
-                match transaction.loss(watch.as_ref()).filter(|reason| !reason.is_lack_of_memory()) {
+                match transaction.abort_reason(watch.as_ref()).filter(|reason| !reason.is_lack_of_memory()) {
                     Some(reason) => Attempt::Misled(code, words, reason),
                     None => Attempt::Aborted(code, words),
                 }
@@ -312,7 +312,10 @@ impl Run {
         watch: Option<&Watch>,
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
-        match transaction.commit(watch, !self.no_durable, contention) {
+        let (selection, durable) = (&Selection::default(), !self.no_durable);
+        let contention = Some(contention);
+        let request = CommitRequest { selection, durable, contention, exclusive: None, with_daemons: true };
+        match transaction.commit(watch, &request) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
@@ -343,7 +346,7 @@ fn why(waited: &Waited) -> Attempt {
 
 /// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
 fn cannot_start(
-    home: &Home,
+    home: &StateDirectory,
     transaction: Transaction,
     error: pando_tx::StartError,
     clearer: Option<Clearer>,

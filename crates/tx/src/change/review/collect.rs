@@ -4,7 +4,7 @@ use super::look::{Ids, Look};
 use super::reviewed::{Before, Reviewed};
 use crate::change::Sign;
 use crate::change::upper::{Directory, DirectorySource, File, Indexed, Node, Origin, What};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree::content::same_content;
@@ -19,9 +19,14 @@ use std::io;
 const COUNTED: usize = 100_000;
 
 /// Reads what a commit will do on a part from its nodes. `begun` is when the transaction began.
-pub(crate) fn collect(part: &Part, root: &Node, indexed: &[Indexed], begun: Moment) -> io::Result<Vec<Reviewed>> {
+pub(crate) fn collect(
+    part: &OverlayPart,
+    root: &Node,
+    indexed: &[Indexed],
+    begun: Moment,
+) -> io::Result<Vec<Reviewed>> {
     let (live, upper) = (part.live_tree()?, Tree::open(&part.upper())?);
-    let ids = Ids::of(part.realm.as_ref());
+    let ids = Ids::of(part.target.as_ref());
     let wanted = indexed.iter().filter_map(|file| Some(file.file.origin.as_ref()?.ino)).collect();
     let mut collector = Collector {
         live: &live,

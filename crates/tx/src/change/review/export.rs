@@ -65,7 +65,7 @@ impl PartReview {
     /// All that lies below a directory of the live tree, under its new name.
     fn moved(&self, from: &TreePath, to: &TreePath, export: &mut Export) -> io::Result<()> {
         let live = self.part.live_tree()?;
-        let ids = Ids::of(self.part.realm.as_ref());
+        let ids = Ids::of(self.part.target.as_ref());
         let mut left = vec![(from.clone(), to.clone())];
         while let Some((from, to)) = left.pop() {
             for name in live.names(&from)? {

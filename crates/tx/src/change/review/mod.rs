@@ -19,7 +19,7 @@ pub use export::{Export, Exported};
 pub use look::Look;
 pub use reviewed::Reviewed;
 
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::Tree;
 use reviewed::Before;
 use rustix::fs::{Mode, OFlags};
@@ -33,7 +33,7 @@ pub(crate) use collect::collect;
 #[derive(Debug)]
 pub struct PartReview {
     /// The mount's part.
-    pub part: Part,
+    pub part: OverlayPart,
     /// Its paths, in their order.
     pub entries: Vec<Reviewed>,
 }

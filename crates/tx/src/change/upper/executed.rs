@@ -1,6 +1,6 @@
 //! Programs that are being run and that a transaction has changed: the kernel lets nobody write to them, so that the commit puts a new file in their place.
 //!
-//! They are found by trying. That is done last, when all is validated: in a realm whoever opens a file to write to it has it copied up, and with it the directories on the
+//! They are found by trying. That is done last, when all is validated: in a target whoever opens a file to write to it has it copied up, and with it the directories on the
 //! way, and would be in conflict with himself.
 
 use super::node::{Directory, File, Indexed, Node, What};

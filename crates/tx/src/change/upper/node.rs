@@ -1,6 +1,6 @@
 //! The names that a transaction changed, and how.
 
-use crate::change::split_attribution::Theirs;
+use crate::change::split_attribution::ByOthers;
 use crate::tree::attributes::Moment;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
@@ -95,7 +95,7 @@ pub(crate) struct File {
     /// Whether owner, mode, time, extended attributes or protection are other than the origin's.
     pub attributes_differ: bool,
     /// What others have changed of the origin meanwhile that the commit has to leave alone.
-    pub theirs: Option<Theirs>,
+    pub theirs: Option<ByOthers>,
     /// How it is to be protected, where it is or was.
     pub protection: Option<Protection>,
     /// Whether it has several names in the upper directory.

@@ -3,7 +3,7 @@
 use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::change::selection::PartSelection;
-use crate::change::split_attribution::{Disputed, Mine, Now, Theirs};
+use crate::change::split_attribution::{ByOthers, FileBaseline, Now, OwnChange};
 use crate::change::sync_ahead::MANY;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::{CallPath, Tree};
@@ -49,7 +49,7 @@ pub enum WalkError {
 struct Walk<'a> {
     upper: &'a Tree,
     live: &'a Tree,
-    /// When the live files last changed, as it was first seen: in a realm, to ask whether a file can be written to copies it up, which changes it.
+    /// When the live files last changed, as it was first seen: in a target, to ask whether a file can be written to copies it up, which changes it.
     changed: RefCell<HashMap<u64, Moment>>,
     beginning: Beginning,
     /// How many new files with something in them were found.
@@ -66,16 +66,16 @@ pub(crate) struct Beginning {
     /// What the root was like then.
     pub(crate) root: Option<Attributes>,
     /// What others are known to change meanwhile, as it was then, and whether the transaction has opened it.
-    pub(crate) disputed: Vec<(TreePath, Disputed, bool)>,
+    pub(crate) baselines: Vec<(TreePath, FileBaseline, bool)>,
     /// What of its changes is asked for.
     pub(crate) selection: PartSelection,
 }
 
 impl Beginning {
     /// What others have changed of a file, and the transaction has not, if that can be told.
-    fn theirs(&self, path: &TreePath, mine: &Attributes, content: bool, now: &Now<'_>) -> io::Result<Option<Theirs>> {
-        let Some((_, before, opened)) = self.disputed.iter().find(|(at, ..)| at == path) else { return Ok(None) };
-        before.theirs(&Mine { attributes: mine, content, opened: *opened }, now)
+    fn theirs(&self, path: &TreePath, mine: &Attributes, content: bool, now: &Now<'_>) -> io::Result<Option<ByOthers>> {
+        let Some((_, before, opened)) = self.baselines.iter().find(|(at, ..)| at == path) else { return Ok(None) };
+        before.theirs(&OwnChange { attributes: mine, content, opened: *opened }, now)
     }
 }
 

@@ -24,7 +24,7 @@ impl Apply {
         rustix::fs::renameat(&*directory, name, into.root(), slot_name(slot))?;
         self.live.forget();
         let taken = rustix::fs::openat(into.root(), slot_name(slot), PLACE, Mode::empty())?;
-        if self.realm.is_none() && self.live.ident_of(&taken, &rustix::fs::fstat(&taken)?)? != ino {
+        if self.target.is_none() && self.live.ident_of(&taken, &rustix::fs::fstat(&taken)?)? != ino {
             // Nothing is ever done to what lies aside under another's number.
             beside((into.root(), &slot_name(slot)), (directory.as_fd(), name), Some(name))?;
             self.live.forget();
@@ -41,10 +41,10 @@ impl Apply {
         over: Option<Replaced>,
     ) -> io::Result<()> {
         let (directory, to) = self.live.place(at)?;
-        if self.realm.is_some() || !self.again || !self.is_anothers(at, over)? {
+        if self.target.is_some() || !self.again || !self.is_anothers(at, over)? {
             match rustix::fs::renameat(from, name, &*directory, to) {
                 // A directory that has something in it by now, or a file where there was none.
-                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.realm.is_none() => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.target.is_none() => {}
                 renamed => return Ok(renamed?),
             }
         }
@@ -68,7 +68,7 @@ impl Apply {
         let object = self.live.object(at)?;
         let told = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
         let born = Moment { seconds: told.stx_btime.tv_sec, nanoseconds: told.stx_btime.tv_nsec };
-        Ok(self.realm.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
+        Ok(self.target.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
     }
 
     /// Gives what has a name another one, in the same directory.

@@ -70,7 +70,7 @@ fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known) -> io::R
         (None, None) => return Ok(None),
         (Some(_), None) => Interference::Created,
         (None, Some(_)) => Interference::Removed,
-        // Numbers of a realm's inodes do not last; what has come in the place of another is younger than the transaction.
+        // Numbers of a target's inodes do not last; what has come in the place of another is younger than the transaction.
         (Some(now), Some(ino)) if now.st_ino != ino && (!live.is_by_handle() || is_new(&now, known)) => {
             Interference::Replaced
         }

@@ -15,10 +15,10 @@
 //! Where memory runs short the kernel drops names, those first that were looked up first: a *canary* among them tells. Nothing is gathered ahead of that. The
 //! kernel gives no word before its shrinker runs, the first thing that goes is the canary, and a small cache goes in one pass: whatever looks from time to time
 //! comes too late as soon as memory is short for good. What is told while the shrinker begins (a tracepoint) would not hold the names that are looked up
-//! while it runs. And nobody can be made to hold on to a name that leads to nothing. What can be done is to have it not come to that: see `written_through`.
+//! while it runs. And nobody can be made to hold on to a name that leads to nothing. What can be done is to have it not come to that: see `synchronous_writes`.
 //!
 //! What is kept of a name does not say whether content, mode or nothing but the name was asked for, nor what a file's attributes were before. So one that is
-//! changed in any way counts as changed, unless it is known to be [disputed](crate::change::split_attribution): of such a file it is also known whether it was opened.
+//! changed in any way counts as changed, unless a [baseline](crate::change::split_attribution) of it is kept: of such a file it is also known whether it was opened.
 
 mod check;
 mod dentries;

@@ -4,8 +4,8 @@ use super::dentries::{CANARY, Looked, Names, names};
 use super::openers::Openers;
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
-use crate::state::directory::Home;
-use crate::state::overlay_part::Part;
+use crate::state::directory::StateDirectory;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::CallPath;
@@ -30,7 +30,7 @@ pub struct Watch {
     kept: PathBuf,
     /// That program, where there was time to load it.
     walker: RefCell<Option<Walker>>,
-    roots: Vec<(Part, OwnedFd)>,
+    roots: Vec<(OverlayPart, OwnedFd)>,
     /// What goes with the watch, which nobody waits for: the view's mount namespace and what its overlays were made of.
     held: Vec<OwnedFd>,
     /// Directories that the kernel has told of: it does so once.
@@ -54,7 +54,7 @@ fn listed_in(directory: &Path) -> PathBuf {
 }
 
 /// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a name that nothing has.
-pub fn note_canary(home: &Home, record: &Record, path: &CStr) -> io::Result<()> {
+pub fn note_canary(home: &StateDirectory, record: &Record, path: &CStr) -> io::Result<()> {
     let name = path.to_string_lossy();
     Canary::notes_in(&home.of(&record.name))?.write_all(format!("{}\n", name.trim_start_matches('/')).as_bytes())
 }
@@ -68,7 +68,7 @@ pub(crate) struct Canary {
 
 impl Canary {
     /// One for a command that enters a view in which the calling thread is.
-    pub(crate) fn of_entered(parts: &[Part]) -> io::Result<Self> {
+    pub(crate) fn of_entered(parts: &[OverlayPart]) -> io::Result<Self> {
         let roots = roots(Path::new("/"), parts)?.into_iter().map(|(_, root)| root).collect();
         Self::new(roots)
     }
@@ -99,12 +99,12 @@ impl Canary {
 }
 
 /// The roots of a view's overlays, by a path that leads into it.
-fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
+fn roots(view: &Path, parts: &[OverlayPart]) -> io::Result<Vec<(OverlayPart, OwnedFd)>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = |part: &Part| {
+    let root = |part: &OverlayPart| {
         let below = part.live.strip_prefix("/").unwrap_or(&part.live);
-        if part.realm.is_some() {
-            return Ok((part.clone(), root_in_realm(&rustix::fs::open(view, flags, Mode::empty())?, below)?));
+        if part.target.is_some() {
+            return Ok((part.clone(), root_in_target(&rustix::fs::open(view, flags, Mode::empty())?, below)?));
         }
         Ok((part.clone(), rustix::fs::open(view.join(below), flags, Mode::empty())?))
     };
@@ -116,8 +116,8 @@ fn digest_of(directory: &OwnedFd) -> io::Result<u64> {
     Attributes::of(&CallPath::of(directory.try_clone()?)?)?.digest()
 }
 
-/// The same for one in the view of a realm, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
-fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+/// The same for one in the view of a target, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
+fn root_in_target(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat2(view, below, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?;
@@ -132,10 +132,10 @@ fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
 
 /// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that it is no more than what it says.
 pub(crate) fn looked_so_far(
-    home: &Home,
+    home: &StateDirectory,
     view: &Path,
-    parts: &[Part],
-) -> Result<Vec<(Part, Vec<Looked>)>, ReadSetError> {
+    parts: &[OverlayPart],
+) -> Result<Vec<(OverlayPart, Vec<Looked>)>, ReadSetError> {
     let roots = roots(view, parts).map_err(|error| ReadSetError::Refused(error.to_string()))?;
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
     let walked = walk::walk(&files, home.kept(), &mut None)?;
@@ -147,7 +147,7 @@ pub(crate) fn looked_so_far(
 
 impl Watch {
     /// Begins one, with nothing in it.
-    pub(crate) fn new(home: &Home) -> io::Result<Self> {
+    pub(crate) fn new(home: &StateDirectory) -> io::Result<Self> {
         Ok(Self {
             listener: Listener::new()?,
             kept: home.kept().to_owned(),
@@ -186,7 +186,7 @@ impl Watch {
 
     /// One that another process began and gives up. What is watched is [looked at](Self::look_from_within) from within.
     pub(crate) fn handed_over(
-        home: &Home,
+        home: &StateDirectory,
         listener: OwnedFd,
         programs: [OwnedFd; 2],
         maps: [u32; 3],
@@ -235,10 +235,10 @@ impl Watch {
 
     /// One that another process began: its listener, and its view by a path that leads into it. `directory` is its transaction's.
     pub(crate) fn of_another(
-        home: &Home,
+        home: &StateDirectory,
         listener: OwnedFd,
         view: &Path,
-        parts: &[Part],
+        parts: &[OverlayPart],
         directory: &Path,
     ) -> io::Result<Self> {
         let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
@@ -268,7 +268,7 @@ impl Watch {
     }
 
     /// Watches the overlay of a part, by any descriptor of its root, before anybody else looks at it.
-    pub(crate) fn add(&mut self, part: &Part, root: impl AsFd) -> io::Result<()> {
+    pub(crate) fn add(&mut self, part: &OverlayPart, root: impl AsFd) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(root, ".", flags, Mode::empty())?;
         // What it answers does not matter: to ask is enough.
@@ -299,7 +299,7 @@ impl Watch {
     }
 
     /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was when the transaction began.
-    pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
+    pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(OverlayPart, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
         self.hear().map_err(refused)?;
         let listed = self.listed.borrow();
@@ -318,7 +318,7 @@ impl Watch {
     }
 
     /// The part that a path of the view is on.
-    fn part_of(&self, path: &Path) -> Option<&Part> {
+    fn part_of(&self, path: &Path) -> Option<&OverlayPart> {
         let around = self.roots.iter().map(|(part, _)| part).filter(|part| path.starts_with(&part.live));
         around.max_by_key(|part| part.live.components().count())
     }
