@@ -12,7 +12,8 @@ use crate::tree::path::TreePath;
 use crate::validate::read_set;
 use std::collections::BTreeMap;
 
-/// A journal behind a checksum that is right: it is refused, or says the same when it is written again, of no place outside of its trees.
+/// A journal behind a checksum that is right: it is refused, or says the same when it is written again, of no place
+/// outside of its trees.
 pub fn journal(data: &[u8]) {
     let _ = Journal::from_bytes(data);
     let Ok(journal) = Journal::from_bytes(&Journal::around(data)) else { return };

@@ -1,8 +1,9 @@
 //! System transactions for whole commands: commit everything, or leave no trace.
 //!
-//! A transaction's processes see the live system through a *view*: private overlays whose lower layers are the live mounts. What they change lands in
-//! upper directories. A commit reads those as a *change set*, checks that nobody else changed the same things, writes a *journal*, and does what it
-//! says to the live tree, idempotently: a crash at any point is finished or undone by the next command. An abort throws the directories away.
+//! A transaction's processes see the live system through a *view*: private overlays whose lower layers are the live
+//! mounts. What they change lands in upper directories. A commit reads those as a *change set*, checks that nobody else
+//! changed the same things, writes a *journal*, and does what it says to the live tree, idempotently: a crash at any
+//! point is finished or undone by the next command. An abort throws the directories away.
 //!
 //! ```text
 //!   mounts ─▶ view ─▶ CMD in a scope ─▶ upper directories

@@ -1,7 +1,8 @@
 //! A part of a change set, to be committed without the rest.
 //!
-//! Nodes that are not selected are taken out. What a selected one cannot be without has to be selected as well: the directory that it is in, if that is new or was moved; the
-//! other names of its file, where one takes the place of another; what is taken away along with a directory.
+//! Nodes that are not selected are taken out. What a selected one cannot be without has to be selected as well: the
+//! directory that it is in, if that is new or was moved; the other names of its file, where one takes the place of
+//! another; what is taken away along with a directory.
 
 use crate::change::selection::PartSelection;
 use crate::change::upper::{Directory, DirectorySource, Indexed, Node, What};
@@ -55,7 +56,8 @@ impl fmt::Display for Dependence {
     }
 }
 
-/// Takes out what is not selected of the tree whose root's node is `root`, and of the files that only the index knows; or says why the rest cannot be without it.
+/// Takes out what is not selected of the tree whose root's node is `root`, and of the files that only the index knows;
+/// or says why the rest cannot be without it.
 pub(crate) fn restrict(
     live: &Tree,
     root: &mut Node,

@@ -41,8 +41,8 @@ struct Planner {
 
 impl Planner {
     fn steps(mut self) -> Steps {
-        // Links first, since their files may lie in directories that move; then the deepest directory first, since taking a directory away takes
-        // those in it along.
+        // Links first, since their files may lie in directories that move; then the deepest directory first, since
+        // taking a directory away takes those in it along.
         self.moves.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         let mut stage = self.links;
         stage.extend(self.moves.into_iter().map(|(_, op)| op));
@@ -59,8 +59,8 @@ impl Planner {
         self.next_slot - 1
     }
 
-    /// Whether names come or go in this very directory, by the operations since there were `before`. The time of any other is left alone: others may change
-    /// it meanwhile.
+    /// Whether names come or go in this very directory, by the operations since there were `before`. The time of any
+    /// other is left alone: others may change it meanwhile.
     fn has_changed_names(&self, before: usize, directory: &TreePath) -> bool {
         let start = directory.as_bytes().len() + usize::from(!directory.as_bytes().is_empty());
         let is_in_it = |at: &TreePath| at.as_bytes().get(start..).is_some_and(|name| !name.contains(&b'/'));
@@ -92,7 +92,8 @@ impl Planner {
         }
     }
 
-    /// Takes away what the live tree has at a node's name; only a directory, if a rename can replace anything else by itself.
+    /// Takes away what the live tree has at a node's name; only a directory, if a rename can replace anything else by
+    /// itself.
     fn remove(&mut self, node: &Node, directories_only: bool) {
         if let Some(LiveName { ino, directory, changed }) = node.live
             && (directory || !directories_only)

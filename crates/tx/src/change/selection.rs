@@ -1,7 +1,7 @@
 //! Which part of a transaction its commit is about.
 //!
-//! Paths are those of the view. What was *read* below an ignored path is not validated. What is not *selected* is neither committed nor validated: a transaction that is in
-//! conflict with others can be committed without what is.
+//! Paths are those of the view. What was *read* below an ignored path is not validated. What is not *selected* is
+//! neither committed nor validated: a transaction that is in conflict with others can be committed without what is.
 
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::path::TreePath;

@@ -1,12 +1,14 @@
-//! Files that a transaction changes while others change them too: content and attributes are told apart, as by TxOS, which keeps versions of either (its paper's section 3.1,
-//! "multiple data objects").
+//! Files that a transaction changes while others change them too: content and attributes are told apart, as by TxOS,
+//! which keeps versions of either (its paper's section 3.1, "multiple data objects").
 //!
-//! To tell who has changed what of a file takes what it was like before. So one run is lost to learn which file it is, and before the next its attributes and a digest
-//! of its content are kept. Where others have changed nothing but the one, and the transaction nothing but the other, both are kept: a log that is given another owner
-//! while it is written, for example.
+//! To tell who has changed what of a file takes what it was like before. So one run is lost to learn which file it is,
+//! and before the next its attributes and a digest of its content are kept. Where others have changed nothing but the
+//! one, and the transaction nothing but the other, both are kept: a log that is given another owner while it is
+//! written, for example.
 //!
-//! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell whether it looked at the file's size before it set the
-//! mode, or at the mode before it wrote. Content that others changed is another matter: a transaction that has opened the file [may have read it](crate::validate::read_set).
+//! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell
+//! whether it looked at the file's size before it set the mode, or at the mode before it wrote. Content that others
+//! changed is another matter: a transaction that has opened the file [may have read it](crate::validate::read_set).
 
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Attributes;
@@ -66,7 +68,8 @@ pub(crate) struct OwnChange<'a> {
 }
 
 impl FileBaseline {
-    /// What is at a path of the live tree now, before a run begins, if that is a file with one name on one of these parts.
+    /// What is at a path of the live tree now, before a run begins, if that is a file with one name on one of these
+    /// parts.
     pub fn of(path: &Path, parts: &[OverlayPart]) -> Option<Self> {
         let around = parts.iter().filter_map(|part| Some((part, below(path, part)?)));
         let (part, below) = around.max_by_key(|(part, _)| part.live.components().count())?;
@@ -91,14 +94,16 @@ impl FileBaseline {
         below(&self.path, part)
     }
 
-    /// What of it others have changed and the transaction has not; nothing where both have changed the same, or that cannot be told.
+    /// What of it others have changed and the transaction has not; nothing where both have changed the same, or that
+    /// cannot be told.
     pub(crate) fn theirs(&self, mine: &OwnChange<'_>, now: &Now<'_>) -> io::Result<Option<ByOthers>> {
         if now.ino != self.ino || now.stat.st_nlink != 1 {
             return Ok(None);
         }
         let (then, was) = (&self.attributes, self.attributes.modified);
         if !mine.content {
-            // It bears the time that the file had when its attributes were changed, or was given one that a later write has overruled.
+            // It bears the time that the file had when its attributes were changed, or was given one that a later write
+            // has overruled.
             let is_of_others = was <= mine.attributes.modified && mine.attributes.modified <= now.attributes.modified;
             let apart = !mine.opened && is_of_others && now.attributes.is_same_but_for_time(then);
             return Ok(apart.then(|| ByOthers::Content(then.clone())));
@@ -139,7 +144,8 @@ mod tests {
         OverlayPart::new(live.to_owned(), live.join("base"))
     }
 
-    /// What is told of others, who do `change` to a file that was `before`, where the transaction has made its attributes `mine`, or written to it.
+    /// What is told of others, who do `change` to a file that was `before`, where the transaction has made its
+    /// attributes `mine`, or written to it.
     fn told(
         change: impl Fn(&Path),
         mine: impl Fn(&Attributes) -> Attributes,

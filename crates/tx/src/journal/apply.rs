@@ -111,8 +111,8 @@ impl Apply {
         self.trash.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes away the further names that files were given aside: they would change those files' times later, when somebody else has read them already. Nothing of the steps is
-    /// needed any more.
+    /// Takes away the further names that files were given aside: they would change those files' times later, when
+    /// somebody else has read them already. Nothing of the steps is needed any more.
     pub(crate) fn unlink_staged(&self, steps: &Steps) {
         let Some(stage) = self.stage.as_ref().filter(|_| self.target.is_none()) else { return };
         for op in &steps.stage {
@@ -152,7 +152,8 @@ impl Apply {
         done.map_err(|source| ApplyError::new(self.words(op), source))
     }
 
-    /// Lifts the protection of all that an operation has to do with in the live tree. What is to be protected is again behind all else.
+    /// Lifts the protection of all that an operation has to do with in the live tree. What is to be protected is again
+    /// behind all else.
     fn lift_for(&self, op: &Op) -> io::Result<()> {
         let at = match op {
             Op::StageDirectory { from: at, .. }
@@ -337,7 +338,8 @@ impl Apply {
         }
     }
 
-    /// Opens what is to be changed as a mere place; nothing where others have removed or replaced it since the commit point.
+    /// Opens what is to be changed as a mere place; nothing where others have removed or replaced it since the commit
+    /// point.
     fn object(&self, target: &OpTarget) -> io::Result<Option<OwnedFd>> {
         let found = match target {
             OpTarget::Root => self.live.object(&TreePath::ROOT),
@@ -360,7 +362,8 @@ impl Apply {
         found.map(Some)
     }
 
-    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any more.
+    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any
+    /// more.
     fn was_done(&self, target: &OpTarget) -> io::Result<bool> {
         let OpTarget::Staged(slot) = target else { return Ok(false) };
         Ok(self.again && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())

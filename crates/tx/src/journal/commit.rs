@@ -1,8 +1,10 @@
 //! From the directories that a transaction leaves to the live tree.
 //!
 //! ```text
-//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ look again ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
-//!   └───────────────── change_set ────────────────────┘ └─ prepare ─┘                └── a crash from here on is finished by `recover` ──┘
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ revalidate ─▶ journal (the commit point)
+//!   └───────────────── change_set ────────────────────┘ └─ prepare ────────────┘        │
+//!                   journal closed ◀─ sync ◀─ apply ◀───────────────────────────────────┘
+//!                   └── a crash after the commit point is finished by `recover` ──┘
 //! ```
 
 use crate::change::Steps;
@@ -67,8 +69,8 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
         apply.clear(steps)?;
     }
     step();
-    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the order is kept, to wait for this is to wait for
-    // everything, and for nothing that others have written.
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the
+    // order is kept, to wait for this is to wait for everything, and for nothing that others have written.
     let elsewhere = journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
     file.mark_done(journal.durable && (elsewhere || ordered))
         .map_err(|source| ApplyError::new("closing the journal", source))?;
@@ -96,8 +98,9 @@ fn do_all(file: &JournalFile, trees: &[(Apply, &OverlayPart, &Steps)]) -> Result
     Ok(())
 }
 
-/// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power since. Any other file system whose
-/// part is missing is one that is not mounted yet. What somebody else has put in its place is not the part.
+/// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power
+/// since. Any other file system whose part is missing is one that is not mounted yet. What somebody else has put in its
+/// place is not the part.
 fn is_lost_memory(part: &OverlayPart) -> bool {
     !(private_place::is_private(&part.base) && part.base.exists())
         && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)

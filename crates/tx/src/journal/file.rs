@@ -1,4 +1,5 @@
-//! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit point.
+//! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit
+//! point.
 
 use crate::change::Steps;
 use crate::crash::{planted, step};
@@ -121,7 +122,8 @@ impl JournalFile {
         let _ = std::fs::remove_file(self.next());
     }
 
-    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where what was written must be before.
+    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where
+    /// what was written must be before.
     pub(crate) fn publish(&self, sync: bool) -> io::Result<()> {
         std::fs::rename(self.next(), self.path())?;
         step();
@@ -172,9 +174,11 @@ impl JournalFile {
         if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
     }
 
-    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having been committed.
+    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having
+    /// been committed.
     ///
-    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once more.
+    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once
+    /// more.
     pub(crate) fn mark_done(&self, sync: bool) -> io::Result<()> {
         std::fs::rename(self.path(), self.done())?;
         if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }

@@ -1,4 +1,5 @@
-//! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
+//! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here,
+//! and nothing of it is seen by others.
 
 use crate::change::{Change, Op, Sign};
 use crate::crash::{planted, step};
@@ -41,7 +42,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until it is committed.
+    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until
+    /// it is committed.
     pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
         let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
         let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
@@ -59,7 +61,8 @@ impl Prepared {
             journal.parts.push((part, steps));
         }
         let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
-        // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal itself.
+        // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal
+        // itself.
         let forgets = durable && planted("no-fdatasync");
         if forgets {
             sync(journal.parts.iter().map(|(part, _)| part))?;
@@ -103,7 +106,8 @@ impl Prepared {
     }
 }
 
-/// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across them.
+/// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across
+/// them.
 fn make_directories(part: &mut PartChanges) -> Result<(), CommitError> {
     let slots: Vec<_> = part
         .steps
@@ -154,7 +158,8 @@ fn make_room(part: &PartChanges) -> Result<(), CommitError> {
     })
 }
 
-/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
+/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file
+/// system, or by itself.
 fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
     let failed = |source| CommitError::Prepare { what: "syncing the journal".into(), source };
     let device = written.metadata().map_err(failed)?.dev();
@@ -203,7 +208,8 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     }
 }
 
-/// How many bytes of the disk the content of some changes takes: a file may be larger than any disk, and nearly all of it hole.
+/// How many bytes of the disk the content of some changes takes: a file may be larger than any disk, and nearly all of
+/// it hole.
 fn held(part: &PartChanges, wanted: impl Fn(&&Change) -> bool) -> io::Result<u64> {
     /// What the kernel counts blocks in.
     const BLOCK: u64 = 512;
@@ -212,7 +218,8 @@ fn held(part: &PartChanges, wanted: impl Fn(&&Change) -> bool) -> io::Result<u64
     part.changes.iter().filter(|change| wanted(change) && change.bytes > 0).map(of_one).sum()
 }
 
-/// Makes sure that a file system in memory has room for what comes. It is a target's, where nobody takes any of that meanwhile.
+/// Makes sure that a file system in memory has room for what comes. It is a target's, where nobody takes any of that
+/// meanwhile.
 fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
     let free = rustix::fs::fstatvfs(part.part.open()?)?;
     let comes = || part.changes.iter().filter(|change| change.sign != Sign::Removed);

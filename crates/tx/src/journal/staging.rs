@@ -1,4 +1,5 @@
-//! Bringing what is new into a target: copied to where things are put aside in its own file system, and moved from there to its place.
+//! Bringing what is new into a target: copied to where things are put aside in its own file system, and moved from
+//! there to its place.
 
 use crate::change::{Op, OpTarget, Steps};
 use crate::crash::step;
@@ -19,7 +20,8 @@ const HIDDEN: &str = ".pando-tx";
 const STAGE: &str = "stage";
 const TRASH: &str = "trash";
 
-/// The hidden directory of a commit in a target. The target can have put anything in its place: it is reached without following links.
+/// The hidden directory of a commit in a target. The target can have put anything in its place: it is reached without
+/// following links.
 #[derive(Debug)]
 pub(crate) struct StagingArea {
     target: Target,
@@ -102,8 +104,8 @@ fn make(tree: &Tree, name: &str) -> io::Result<()> {
     }
 }
 
-/// Removes a name in a tree's root with everything below it. A link is removed, and never followed; what a target has mounted there is neither entered nor
-/// removed, and an error.
+/// Removes a name in a tree's root with everything below it. A link is removed, and never followed; what a target has
+/// mounted there is neither entered nor removed, and an error.
 fn remove_all(tree: &Tree, at: &str) -> io::Result<()> {
     let mut left = vec![name(at)];
     // A directory comes up twice: it is gone once those in it are.
@@ -148,8 +150,8 @@ pub(crate) struct BringIn<'a> {
 }
 
 impl BringIn<'_> {
-    /// Brings one object, with everything below it, to the same place in the live tree. What it finds there is what an earlier run has brought: if
-    /// that is a directory it is whole, since it came by one rename.
+    /// Brings one object, with everything below it, to the same place in the live tree. What it finds there is what an
+    /// earlier run has brought: if that is a directory it is whole, since it came by one rename.
     pub(crate) fn bring(&self, at: &TreePath, stat: &Stat) -> io::Result<()> {
         let is_directory = kind(stat) == FileType::Directory;
         if is_directory && self.live.look(at)?.is_some_and(|found| kind(&found) == FileType::Directory) {

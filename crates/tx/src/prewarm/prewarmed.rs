@@ -7,11 +7,14 @@
 //!   taker:              rename ─▶ joined, instead of a view that is made now
 //! ```
 //!
-//! Nobody has looked at a view that is made ahead, so that the kernel has kept nothing of the live tree in it, but for the places that it was made of: the roots of
-//! mounts, sockets, and the directories on the way to them. A prewarmed transaction is *current* as long as these, the mounts and the sockets are what they were; one that is
-//! not is thrown away. Nothing in it counts as read: its places are excepted as those of any view are, and a transaction begins when it is taken.
+//! Nobody has looked at a view that is made ahead, so that the kernel has kept nothing of the live tree in it, but for
+//! the places that it was made of: the roots of mounts, sockets, and the directories on the way to them. A prewarmed
+//! transaction is *current* as long as these, the mounts and the sockets are what they were; one that is not is thrown
+//! away. Nothing in it counts as read: its places are excepted as those of any view are, and a transaction begins when
+//! it is taken.
 //!
-//! On disk a prewarmed transaction is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
+//! On disk a prewarmed transaction is a transaction under a name that none can have. Its lock travels with it: where it
+//! is held by nobody, a crash has left it.
 
 use crate::prewarm::ticket::Ticket;
 use crate::state::begin_timestamp::{self, Grain};
@@ -39,7 +42,8 @@ use std::path::{Path, PathBuf};
 /// How the names of their directories begin.
 const PREFIX: &str = ".spare-";
 
-/// How what is kept of one begins; the last byte is the version of the format. No version before had a name of that length there.
+/// How what is kept of one begins; the last byte is the version of the format. No version before had a name of that
+/// length there.
 const FORMAT: [u8; 2] = [0xff, 2];
 
 /// How many descriptors a prewarmed transaction consists of.
@@ -70,7 +74,8 @@ pub struct HandedOver {
     pub remains: Remains,
 }
 
-/// What a transaction leaves that was made of a prewarmed transaction. As long as somebody else holds its view, the taker does not wait for the kernel to take that apart, which is some 15 ms.
+/// What a transaction leaves that was made of a prewarmed transaction. As long as somebody else holds its view, the
+/// taker does not wait for the kernel to take that apart, which is some 15 ms.
 #[derive(Debug)]
 pub struct Remains {
     home: StateDirectory,
@@ -79,7 +84,8 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// Lets go of the view, and deletes what was thrown away: the prewarmed transaction itself, where the taker ended before it had taken it.
+    /// Lets go of the view, and deletes what was thrown away: the prewarmed transaction itself, where the taker ended
+    /// before it had taken it.
     pub fn clear(self) {
         drop(self.held);
         clear(&self.home);
@@ -205,12 +211,13 @@ impl Outside {
 }
 
 impl Prewarmed {
-    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a thread. `before` is who was [still](Self::still) when
-    /// another was made.
+    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a
+    /// thread. `before` is who was [still](Self::still) when another was made.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile (ResourceBusy).
+    /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile
+    /// (ResourceBusy).
     pub fn make(home: &StateDirectory, number: u32, before: &Still) -> Result<Self, CallError> {
         let name = TxName::prewarmed(number);
         home.prepare()?;
@@ -282,8 +289,8 @@ impl Prewarmed {
         directory.join("spare")
     }
 
-    /// Gives it to another process, which [accepts](Self::accept) it, and whose transaction begins now. From now on it is removed by whoever holds its descriptors, behind
-    /// [him](Remains::clear) or by the next recovery.
+    /// Gives it to another process, which [accepts](Self::accept) it, and whose transaction begins now. From now on it
+    /// is removed by whoever holds its descriptors, behind [him](Remains::clear) or by the next recovery.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The mark of a commit that is under way on a transaction which another process holds.
 //!
-//! Who commits such a transaction can be killed, and it is still there. But what the kernel told of its reads has been read and is not told again, and its processes stand
-//! still: the mark says so to whoever comes next.
+//! Who commits such a transaction can be killed, and it is still there. But what the kernel told of its reads has been
+//! read and is not told again, and its processes stand still: the mark says so to whoever comes next.
 
 use pando_kernel::lock::FileLock;
 use std::io;

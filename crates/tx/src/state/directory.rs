@@ -1,8 +1,9 @@
 //! Where transactions are kept.
 //!
 //! ```text
-//!   ROOT/var/lib/pando/tx/NAME/     record.json  lock  journal  part-0/{upper,work,stage,trash}   of the mount that all of this lies on
-//!   MOUNT/.pando-tx/ID/             upper  work  stage  trash                                      of each other mount
+//!   ROOT/var/lib/pando/tx/NAME/     record.json  lock  journal
+//!     part-0/                       upper  work  stage  trash     of the mount that all of this lies on
+//!   MOUNT/.pando-tx/ID/             upper  work  stage  trash     of each other mount
 //!   ROOT/var/lib/pando/tx/.trash/   what is being deleted
 //!   CGROUP2/pando-tx/ID             the processes
 //! ```
@@ -54,12 +55,14 @@ impl StateDirectory {
         Self { root, directory: directory.to_owned(), kept: self.kept.clone(), rescue, patience: self.patience }
     }
 
-    /// The same, for a process whose death leaves nobody frozen: `program`, with these arguments, is executed then, and is to recover.
+    /// The same, for a process whose death leaves nobody frozen: `program`, with these arguments, is executed then, and
+    /// is to recover.
     pub fn rescued_by(self, program: OsString, arguments: Vec<OsString>) -> Self {
         Self { rescue: Some(Rescue { program, arguments }), ..self }
     }
 
-    /// The same, for a process that waits for another's commit, or for another that has the target to itself, no longer than `limit` at a time.
+    /// The same, for a process that waits for another's commit, or for another that has the target to itself, no longer
+    /// than `limit` at a time.
     pub fn patient_for(self, limit: Option<Duration>) -> Self {
         Self { patience: limit, ..self }
     }
@@ -102,8 +105,8 @@ impl StateDirectory {
         format!("-{hash:016x}")
     }
 
-    /// The name of a transaction's part on a mount of its own. No other transaction's has it, not even a later one's of the same name: what an earlier one has thrown away
-    /// is deleted by its path, which may take until then.
+    /// The name of a transaction's part on a mount of its own. No other transaction's has it, not even a later one's of
+    /// the same name: what an earlier one has thrown away is deleted by its path, which may take until then.
     pub(crate) fn part_name(&self, name: &TxName, unique: &str) -> String {
         format!("{name}{}.{unique}", self.mark())
     }

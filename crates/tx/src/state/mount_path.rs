@@ -1,8 +1,10 @@
-//! The path to a part of a target that lies on a file system of its own: the mounts that are crossed from the target's root directory, and what each of them is.
+//! The path to a part of a target that lies on a file system of its own: the mounts that are crossed from the target's
+//! root directory, and what each of them is.
 //!
-//! The target can unmount, replace and move any of them at any time, and what it has put in their place must be neither read nor changed. So each is looked for
-//! by its name in a directory of the file system before it, with no link followed and no other mount entered on the way there, and what is found is compared
-//! with what the view was made of. Before that nothing is asked of it: if it is some other file system, who serves that may be standing still.
+//! The target can unmount, replace and move any of them at any time, and what it has put in their place must be neither
+//! read nor changed. So each is looked for by its name in a directory of the file system before it, with no link
+//! followed and no other mount entered on the way there, and what is found is compared with what the view was made of.
+//! Before that nothing is asked of it: if it is some other file system, who serves that may be standing still.
 
 use crate::tree::confined::{ident_of_handle, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;

@@ -1,5 +1,5 @@
-//! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
-//! be moved into place by a rename.
+//! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file
+//! system, so that what is new can be moved into place by a rename.
 
 use crate::state::mount_path::{self, Crossing};
 use crate::state::private_place;
@@ -61,17 +61,20 @@ impl OverlayPart {
         mount_path::follow(root, &self.mount_path)
     }
 
-    /// The live tree, to be read and changed by paths below its root. In a target, whose root is an overlay, the numbers of inodes do not last.
+    /// The live tree, to be read and changed by paths below its root. In a target, whose root is an overlay, the
+    /// numbers of inodes do not last.
     pub(crate) fn live_tree(&self) -> io::Result<Tree> {
         Ok(Tree::opened(self.open()?, &self.live, self.target.is_some()))
     }
 
-    /// Whether the file system that it lay on is not the target's any more: it was in memory, and the target has unmounted it, or ended and begun anew.
+    /// Whether the file system that it lay on is not the target's any more: it was in memory, and the target has
+    /// unmounted it, or ended and begun anew.
     pub(crate) fn is_gone(&self) -> bool {
         !self.mount_path.is_empty() && self.open().is_err_and(|error| mount_path::is_gone(&error))
     }
 
-    /// Whether a mount of this machine's own is not where it was: others have unmounted it, or mounted something over it. Its directory, which no other file system has, lies on it.
+    /// Whether a mount of this machine's own is not where it was: others have unmounted it, or mounted something over
+    /// it. Its directory, which no other file system has, lies on it.
     pub(crate) fn is_unmounted(&self) -> bool {
         self.target.is_none() && !self.base.exists()
     }
@@ -128,8 +131,9 @@ impl OverlayPart {
         Ok(Made { live: self.look_like_live()?, base })
     }
 
-    /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a change to the root, and every commit would touch, and
-    /// sync, every file system. Others may change the live root meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
+    /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a
+    /// change to the root, and every commit would touch, and sync, every file system. Others may change the live root
+    /// meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
     pub(crate) fn look_like_live(&self) -> io::Result<LiveRoot> {
         let live = self.open()?;
         let changed = Moment::changed(&rustix::fs::fstat(&live)?);
@@ -145,8 +149,9 @@ impl OverlayPart {
         rustix::fs::stat(self.live.join(".")).ok().map(|root| Moment::changed(&root))
     }
 
-    /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay and a commit have put there; whether
-    /// that was so. It takes a few calls, where deleting what may be anything has to look into every directory.
+    /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay
+    /// and a commit have put there; whether that was so. It takes a few calls, where deleting what may be anything has
+    /// to look into every directory.
     pub(crate) fn remove_empty(&self) -> bool {
         // The first that is full ends it: what is in the upper directory may be much.
         if std::fs::remove_dir(self.upper()).is_err() {

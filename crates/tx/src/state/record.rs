@@ -29,7 +29,8 @@ pub struct Record {
     pub first_begun: Option<Moment>,
     /// Its parts, one a mount.
     pub parts: Vec<OverlayPart>,
-    /// What each part's root was like when it began, by the [digest](crate::tree::attributes::Attributes::digest) of its attributes.
+    /// What each part's root was like when it began, by the [digest](crate::tree::attributes::Attributes::digest) of
+    /// its attributes.
     #[serde(default)]
     pub(crate) roots: Vec<u64>,
     /// The target that it is about, if that is not the host.
@@ -91,7 +92,8 @@ impl Record {
         directory.join("lock")
     }
 
-    /// Writes it into the transaction's directory. It need not survive a loss of power: then its processes do not either.
+    /// Writes it into the transaction's directory. It need not survive a loss of power: then its processes do not
+    /// either.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
         let (path, next) = (Self::path(directory), directory.join("record.next"));
         let text = serde_json::to_vec(self).map_err(io::Error::other);
@@ -109,8 +111,8 @@ impl Record {
     }
 }
 
-/// Gives what is written its name. Where there was one before, the two change places: to take the place of a file has ext4 bring the new one's content on its way to the
-/// disk first (`auto_da_alloc`), which takes ten times as long.
+/// Gives what is written its name. Where there was one before, the two change places: to take the place of a file has
+/// ext4 bring the new one's content on its way to the disk first (`auto_da_alloc`), which takes ten times as long.
 fn put_in_place(next: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, next, CWD, path, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),

@@ -1,8 +1,9 @@
-//! A system of processes inside this one, which a transaction can be about in its place: with a root, mounts and ids of its own, and a control group that
-//! holds all of its processes.
+//! A system of processes inside this one, which a transaction can be about in its place: with a root, mounts and ids of
+//! its own, and a control group that holds all of its processes.
 //!
-//! Its root file system is an overlay. That has two consequences. Nothing can be moved into it from outside: what is new is copied into a hidden directory
-//! of it, and moved from there. And the numbers of its directories do not last, so that its objects are told apart by their handles (`Tree::ident`).
+//! Its root file system is an overlay. That has two consequences. Nothing can be moved into it from outside: what is
+//! new is copied into a hidden directory of it, and moved from there. And the numbers of its directories do not last,
+//! so that its objects are told apart by their handles (`Tree::ident`).
 
 use crate::state::name::TxName;
 use pando_kernel::fs_owner::FsOwner;

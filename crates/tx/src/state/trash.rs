@@ -24,7 +24,8 @@ pub(crate) fn untouched(directory: &Path, changes: &[PartChanges]) -> Vec<Overla
     untouched.map(|one| one.part.on_disk()).collect()
 }
 
-/// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no more.
+/// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no
+/// more.
 pub(crate) fn remove_empty(parts: &[OverlayPart]) {
     for part in parts {
         // What is not empty is thrown away with the rest.
@@ -32,7 +33,8 @@ pub(crate) fn remove_empty(parts: &[OverlayPart]) {
     }
 }
 
-/// Puts a transaction's directory where [`sweep`] finds it. Its record comes along, and leads to its parts on other mounts.
+/// Puts a transaction's directory where [`sweep`] finds it. Its record comes along, and leads to its parts on other
+/// mounts.
 pub(crate) fn throw_away(home: &StateDirectory, directory: &Path) -> io::Result<()> {
     create(&home.trash())?;
     match std::fs::rename(directory, home.trash().join(unique())) {
@@ -71,8 +73,8 @@ pub fn mounted_in_trash(home: &StateDirectory) -> Vec<RemovalError> {
     places.filter_map(mounted).collect()
 }
 
-/// A [`sweep`] that is done later. It knows by itself what was thrown away at the roots of other mounts: where the home has been removed by then, with all that it says
-/// of that, nobody else would ever find it.
+/// A [`sweep`] that is done later. It knows by itself what was thrown away at the roots of other mounts: where the home
+/// has been removed by then, with all that it says of that, nobody else would ever find it.
 #[derive(Debug)]
 pub struct Sweep {
     home: StateDirectory,
@@ -130,7 +132,8 @@ pub fn sweep_mounts(home: &StateDirectory) {
 
 /// Removes a part on another mount, and what it lies in, if nobody else has a part in that; whether it is gone.
 pub(crate) fn remove(part: &OverlayPart) -> bool {
-    // Where its mount is another by now, as one in memory is after a reboot, what is found at its place may be anybody's.
+    // Where its mount is another by now, as one in memory is after a reboot, what is found at its place may be
+    // anybody's.
     if !private_place::is_private(&part.base) {
         return true;
     }
@@ -141,7 +144,8 @@ pub(crate) fn remove(part: &OverlayPart) -> bool {
     is_gone
 }
 
-/// Removes a directory with everything in it, whether it is protected or not. What is mounted in it, if ever anything is, is not what was thrown away, and keeps the rest.
+/// Removes a directory with everything in it, whether it is protected or not. What is mounted in it, if ever anything
+/// is, is not what was thrown away, and keeps the rest.
 fn remove_all(directory: &Path) -> Result<(), RemovalError> {
     nothing_is_mounted_in(directory, &[])?;
     remove_tree_with(directory, Protected::Go)

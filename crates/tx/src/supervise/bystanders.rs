@@ -1,5 +1,5 @@
-//! What processes outside hold when a command begins, through which it could reach them, or they it: names that they listen on, named fifos that they have
-//! open, and files that they write to through their memory.
+//! What processes outside hold when a command begins, through which it could reach them, or they it: names that they
+//! listen on, named fifos that they have open, and files that they write to through their memory.
 //!
 //! Whoever opens a fifo later is not known: to those inside it is another one, as any of the live tree's is in a view.
 
@@ -27,7 +27,8 @@ const MOST_FIFOS: usize = 256;
 pub struct Bystanders {
     /// Names without a file that somebody listens on.
     pub(super) listening: BTreeSet<Vec<u8>>,
-    /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes longer than a short command.
+    /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes
+    /// longer than a short command.
     pub(super) fifos: Option<Fifos>,
     /// What is written to files of the kernel's, where that is told.
     pub(super) writes: Option<KernelWrites>,
@@ -37,8 +38,9 @@ pub struct Bystanders {
 type OpenFifo = (PathBuf, (u32, u32), u64);
 
 impl Bystanders {
-    /// Looks around outside of a transaction about a target, or about the host. What is written to files through memory from now on is told by their times.
-    /// `tenants` are the processes outside that have memory, if that is known, but for those who are known to write to no file.
+    /// Looks around outside of a transaction about a target, or about the host. What is written to files through memory
+    /// from now on is told by their times. `tenants` are the processes outside that have memory, if that is known, but
+    /// for those who are known to write to no file.
     pub(crate) fn look(target: Option<&Target>, tenants: Option<BTreeSet<i32>>) -> Self {
         let outside = Surroundings::new(target);
         // Where the kernel does not tell who opens them, they are others inside.
@@ -70,7 +72,8 @@ impl Bystanders {
         self.fifos.as_mut().and_then(Fifos::search)
     }
 
-    /// The view that is beside them, by a path that leads into it, and whether it is heard of what is written in it to files of the kernel's.
+    /// The view that is beside them, by a path that leads into it, and whether it is heard of what is written in it to
+    /// files of the kernel's.
     pub(crate) fn beside_view(&mut self, view: PathBuf, hears_writes: bool) {
         self.writes = hears_writes.then(|| KernelWrites::in_view(&view).ok()).flatten();
         if let Some(fifos) = &mut self.fifos {
@@ -79,8 +82,9 @@ impl Bystanders {
     }
 }
 
-/// Whether a process has memory of its own: threads of the kernel's and those that have ended but are not waited for, of which a machine may have hundreds, have
-/// none, and no program either. To ask that takes a third of the time of looking for what they would write to.
+/// Whether a process has memory of its own: threads of the kernel's and those that have ended but are not waited for,
+/// of which a machine may have hundreds, have none, and no program either. To ask that takes a third of the time of
+/// looking for what they would write to.
 fn has_memory(pid: i32) -> bool {
     let program = std::fs::read_link(format!("/proc/{pid}/exe"));
     !program.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -106,8 +110,8 @@ pub(super) fn note_places(home: &StateDirectory, record: &Record, places: &BTree
     if places.is_empty() { Ok(()) } else { Record::read(&directory)?.with_places(places).write(&directory) }
 }
 
-/// Has further writes to a file be told by its times. What is an overlay's is some target's: a transaction about the host, whose root is none, need not wait for the
-/// disk of those.
+/// Has further writes to a file be told by its times. What is an overlay's is some target's: a transaction about the
+/// host, whose root is none, need not wait for the disk of those.
 fn settle(written: &Written, in_target: bool) -> io::Result<()> {
     let Some(file) = written.open()? else { return Ok(()) };
     match fstatfs(&file)?.f_type == libc::OVERLAYFS_SUPER_MAGIC {

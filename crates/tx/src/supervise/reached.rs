@@ -55,7 +55,8 @@ impl Reached {
     }
 }
 
-/// Notes in a transaction that another process holds what a command of it has reached, and what Pando itself looked up in its view.
+/// Notes in a transaction that another process holds what a command of it has reached, and what Pando itself looked up
+/// in its view.
 pub fn note(home: &StateDirectory, record: &Record, passed: &Passed) -> Result<(), CallError> {
     note_places(home, record, &passed.places)?;
     let reached = &passed.reached;

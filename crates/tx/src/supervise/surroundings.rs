@@ -11,7 +11,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// The outside. A process of a target finds things by the names that they have there, which the host may have for others.
+/// The outside. A process of a target finds things by the names that they have there, which the host may have for
+/// others.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings(Option<Target>);
 

@@ -119,8 +119,9 @@ impl Transaction {
         record.write(&directory)?;
         record.roots = plan.make_parts()?.iter().map(|root| root.digest).collect();
         record.parts = plan.parts().cloned().collect();
-        // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
-        // long as this transaction has a part in that, nobody else makes it or removes it either.
+        // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself
+        // has made its hidden directory there. As long as this transaction has a part in that, nobody else makes it or
+        // removes it either.
         record.begun = begin_timestamp::now(&directory, plan.grain).context(|| "taking the time".into())?;
         record.write(&directory)?;
         let scope = Scope::make(&record.group)?;

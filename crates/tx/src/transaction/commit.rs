@@ -1,4 +1,5 @@
-//! A commit, from a transaction whose processes stand still to the live tree: one way for one that this process owns and for one that another holds.
+//! A commit, from a transaction whose processes stand still to the live tree: one way for one that this process owns
+//! and for one that another holds.
 //!
 //! ```text
 //!   processes stop ─▶ lock ─▶ gate closed ─▶ validate ─▶ no rival is favoured ─▶ prepare ─▶ revalidate
@@ -48,7 +49,8 @@ pub struct CommitRequest<'a> {
     pub selection: &'a Selection,
     /// Whether the commit survives a loss of power.
     pub durable: bool,
-    /// Who is favoured where other transactions that run a command have read or changed the same. Without, these find out by themselves.
+    /// Who is favoured where other transactions that run a command have read or changed the same. Without, these find
+    /// out by themselves.
     pub contention: Option<Contention>,
     /// The target of the transaction, where nothing else runs there for the whole of it.
     pub exclusive: Option<&'a Exclusive>,
@@ -57,12 +59,13 @@ pub struct CommitRequest<'a> {
 }
 
 impl Transaction {
-    /// Commits it: everything is in the live tree when this returns, or nothing is. `watch` is what came with the end of its command.
+    /// Commits it: everything is in the live tree when this returns, or nothing is. `watch` is what came with the end
+    /// of its command.
     ///
     /// # Errors
     ///
-    /// With [`CommitError::Unfinished`] it is committed, and [`recover`](crate::recover()) has to put the rest in place. With any other error nothing was done, and the
-    /// transaction is gone, with all its processes.
+    /// With [`CommitError::Unfinished`] it is committed, and [`recover`](crate::recover()) has to put the rest in
+    /// place. With any other error nothing was done, and the transaction is gone, with all its processes.
     pub fn commit(
         mut self,
         watch: Option<&Watch>,
@@ -95,7 +98,8 @@ impl Transaction {
         abort_reason_now(&self.record, watch)
     }
 
-    /// Passes the commit point, and puts everything in place. The gate stays closed meanwhile; then it opens, and rivals whom the commit has doomed are stopped.
+    /// Passes the commit point, and puts everything in place. The gate stays closed meanwhile; then it opens, and
+    /// rivals whom the commit has doomed are stopped.
     fn publish(self, ready: Ready, daemons: Option<&Daemons>) -> Result<(Figures, Settled), EndError> {
         let Ready { prepared, figures, rewritten, rivals, changed, closed } = ready;
         let home = self.home.clone();
@@ -124,8 +128,8 @@ impl Transaction {
 ///
 /// # Errors
 ///
-/// With [`CommitError::Unfinished`] it is committed, and [`recover`](crate::recover()) has to put the rest in place. With any other error nothing was done, and it
-/// stays open: it can be looked at, committed in another way, or aborted.
+/// With [`CommitError::Unfinished`] it is committed, and [`recover`](crate::recover()) has to put the rest in place.
+/// With any other error nothing was done, and it stays open: it can be looked at, committed in another way, or aborted.
 pub fn commit_open(
     home: &StateDirectory,
     name: &TxName,
@@ -211,8 +215,8 @@ struct Pipeline<'a> {
 }
 
 impl Pipeline<'_> {
-    /// Validates the change set with the gate closed, after rivals that are favoured, and prepares its commit. `lock` is that of the state directory, given back while a
-    /// rival has its turn.
+    /// Validates the change set with the gate closed, after rivals that are favoured, and prepares its commit. `lock`
+    /// is that of the state directory, given back while a rival has its turn.
     fn prepare(&self, lock: &mut Option<FileLock>) -> Result<Ready, EndError> {
         let gate = gate::of(self.record.target.as_ref(), self.home);
         // Whoever has the target to itself waits for nobody: the others wait for it. Nor is anybody waited for twice.
@@ -251,13 +255,15 @@ impl Pipeline<'_> {
         Ok(Validated { changes, basis, rivals, changed })
     }
 
-    /// Prepares the commit of what was validated. On the host others go on meanwhile, and what they do in that time is a conflict like what they did before.
+    /// Prepares the commit of what was validated. On the host others go on meanwhile, and what they do in that time is
+    /// a conflict like what they did before.
     fn ready(&self, validated: Validated, closed: Closed) -> Result<Ready, CommitError> {
         let Self { home, record, watch, .. } = self;
         let Validated { mut changes, basis, rivals, changed } = validated;
         let directory = home.of(&record.name);
         if self.clears {
-            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the disk too.
+            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to
+            // remove a directory there waits for the disk too.
             trash::remove_empty(&trash::untouched(&directory, &changes));
         }
         let touched = |part: &&PartChanges| !part.steps.is_empty();
@@ -300,8 +306,9 @@ pub(super) fn abort_reason_now(record: &Record, watch: Option<&Watch>) -> Option
     }
 }
 
-/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and where it has forgotten that of one which had
-/// its target to itself, nobody can have changed it; nor need it tell by times who changed what.
+/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and
+/// where it has forgotten that of one which had its target to itself, nobody can have changed it; nor need it tell by
+/// times who changed what.
 fn basis(
     record: &Record,
     watch: Option<&Watch>,

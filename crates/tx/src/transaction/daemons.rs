@@ -1,13 +1,16 @@
 //! What a command leaves running: processes that go on when their transaction has committed.
 //!
 //! ```text
-//!   left in the scope ─▶ frozen ─▶ commit ─▶ a clone of the live tree becomes the root of their mount namespace ─▶ out of the scope, and on
+//!   left in the scope ─▶ frozen ─▶ commit ─▶ a clone of the live tree becomes the root of their mount namespace
+//!                                        │                                  └─▶ out of the scope, and on
 //!                                        └─▶ what cannot be moved is ended, and named
 //! ```
 //!
-//! To pivot the root moves every process of the namespace that has the old one as its root and its working directory. What is open stays open: a new file
-//! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
-//! target the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those of a transaction whose changes were kept in memory.
+//! To pivot the root moves every process of the namespace that has the old one as its root and its working directory.
+//! What is open stays open: a new file is in the live tree by now, the same inode. What a daemon holds of the view in
+//! any other way would be lost without a sign, so that such a one is ended. In a target the live tree is that of its
+//! first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those
+//! of a transaction whose changes were kept in memory.
 
 use crate::state::directory::StateDirectory;
 use crate::state::scope::Scope;
@@ -71,7 +74,8 @@ impl Daemons {
         Ok(Self { pids: scope.processes() })
     }
 
-    /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The scope is empty afterwards.
+    /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The
+    /// scope is empty afterwards.
     pub(crate) fn settle(
         &self,
         scope: &Scope,
@@ -186,7 +190,8 @@ impl Obstacles {
     }
 }
 
-/// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device, inode, path.
+/// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device,
+/// inode, path.
 fn written_through(line: &[u8]) -> Option<&Path> {
     let rights = line.split(|byte| *byte == b' ').nth(1)?;
     let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
@@ -238,13 +243,14 @@ fn own_group() -> Result<PathBuf, CallError> {
     Ok(unified.context(what)?.join(own).join("cgroup.procs"))
 }
 
-/// Where a process is put to be in the control group that the first process of a target is in: an init that manages groups leaves the top one empty, and the
-/// kernel takes no process there.
+/// Where a process is put to be in the control group that the first process of a target is in: an init that manages
+/// groups leaves the top one empty, and the kernel takes no process there.
 fn group_of_target(target: &Target) -> Result<PathBuf, CallError> {
     let first = target.process().context(|| "looking for the target's control group".into())?;
     let text = process::read(first, "cgroup").unwrap_or_default();
     let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
-    // The last two names tell the group from every other; what stands before them depends on where the hierarchy is mounted.
+    // The last two names tell the group from every other; what stands before them depends on where the hierarchy is
+    // mounted.
     let tail: PathBuf = target.others.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let rest = inner.split_once(&format!("/{}", tail.display())).map(|(_, rest)| Path::new(rest));
     let rest = rest.and_then(|rest| rest.strip_prefix("/").ok()).unwrap_or(Path::new(""));
@@ -262,7 +268,8 @@ fn join(pid: i32) -> Result<(), CallError> {
 /// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
 fn on_live_tree(pid: i32, home: &StateDirectory, target: Option<&Target>) -> Result<(), CallError> {
     let first = target.map(Target::process).transpose().context(|| "looking for the live tree".into())?;
-    // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a target no path but this one is anybody's but the target's.
+    // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a target no
+    // path but this one is anybody's but the target's.
     let place = if target.is_some() { PathBuf::from("/") } else { home.directory().to_owned() };
     let moved = std::thread::Builder::new().name("pando-daemons".into()).spawn(move || {
         unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
@@ -273,7 +280,8 @@ fn on_live_tree(pid: i32, home: &StateDirectory, target: Option<&Target>) -> Res
         setns(theirs, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
         rustix::mount::move_mount(&live, "", rustix::fs::CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .context(|| format!("attaching the live tree at {}", place.display()))?;
-        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be pivoted to.
+        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be
+        // pivoted to.
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::process::fchdir(&live).context(|| "entering the live tree".into())?;
         rustix::mount::mount_change(".", downstream).context(|| "parting the mounts".into())?;

@@ -57,7 +57,8 @@ impl Transaction {
         contention::doomed(&self.directory)
     }
 
-    /// Aborts it: nothing of it is left but rubbish, which [`sweep`](crate::sweep) deletes. Its processes must have ended.
+    /// Aborts it: nothing of it is left but rubbish, which [`sweep`](crate::sweep) deletes. Its processes must have
+    /// ended.
     pub fn abort(self) -> Result<(), CallError> {
         self.throw_away()
     }

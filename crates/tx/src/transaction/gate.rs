@@ -1,7 +1,8 @@
 //! The gate: what keeps others out while a commit is validated and applied.
 //!
 //! ```text
-//!   freeze   a target's other processes stand still: nobody sees a commit half done, nothing comes between validation and apply
+//!   freeze   a target's other processes stand still: nobody sees a commit half done, and nothing comes between
+//!            validation and apply
 //!   none     the host: validated and safe from crashes, but others can see a part of it
 //! ```
 
@@ -33,7 +34,8 @@ pub(crate) struct Closed(#[allow(dead_code, reason = "held for its drop")] Optio
 struct Frozen {
     group: PathBuf,
     mark: PathBuf,
-    /// Finishes or removes the transaction, and then thaws, should this process be killed. Called off once they are thawed.
+    /// Finishes or removes the transaction, and then thaws, should this process be killed. Called off once they are
+    /// thawed.
     _guardian: Option<Guardian>,
 }
 

@@ -1,4 +1,5 @@
-//! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is not taken again at once.
+//! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is
+//! not taken again at once.
 
 use super::commit::abort_reason_now;
 use super::holder::watch_of_holder;
@@ -31,8 +32,8 @@ impl Looks {
         found
     }
 
-    /// The same for a transaction that another process holds, in whose view Pando itself has looked up `places`. What the kernel tells of its reads is kept for whoever
-    /// commits it.
+    /// The same for a transaction that another process holds, in whose view Pando itself has looked up `places`. What
+    /// the kernel tells of its reads is kept for whoever commits it.
     pub fn look_at_open(
         &mut self,
         home: &StateDirectory,

@@ -39,7 +39,8 @@ use pando_kernel::mount_watch::MountWatch;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A transaction that this process owns: it is begun, and neither committed nor aborted. One that is dropped stays on disk, for `recover` to remove.
+/// A transaction that this process owns: it is begun, and neither committed nor aborted. One that is dropped stays on
+/// disk, for `recover` to remove.
 #[derive(Debug)]
 pub struct Transaction {
     home: StateDirectory,
@@ -104,7 +105,8 @@ impl Transaction {
         &self.record
     }
 
-    /// Has what its command writes be on the disk as soon as it is written, where file systems do that: it is slow, and leaves the kernel memory to keep in mind what is read.
+    /// Has what its command writes be on the disk as soon as it is written, where file systems do that: it is slow, and
+    /// leaves the kernel memory to keep in mind what is read.
     pub fn write_synchronously(&mut self) {
         self.record.synchronous_writes = true;
         self.record.parts.iter().for_each(synchronous_writes::begin);
@@ -115,7 +117,8 @@ impl Transaction {
         self.record.baselines = baselines;
     }
 
-    /// Leaves what it reads at these paths and below them out of its validation. Others who look at what it has read are told so, too.
+    /// Leaves what it reads at these paths and below them out of its validation. Others who look at what it has read
+    /// are told so, too.
     ///
     /// # Errors
     ///
@@ -128,7 +131,8 @@ impl Transaction {
         self.record.write(&self.directory)
     }
 
-    /// Tells new names from those that others may have removed, in these directories that others are known to change. They are listed now.
+    /// Tells new names from those that others may have removed, in these directories that others are known to change.
+    /// They are listed now.
     pub fn know_names(&mut self, directories: &BTreeSet<PathBuf>) {
         let parts = &self.record.parts;
         self.record.known_names = directories.iter().filter_map(|one| KnownNames::of(one, parts)).collect();

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 
 impl Transaction {
-    /// Begins one about the host, as [`begin`](Self::begin) does, on a prewarmed transaction; nothing where that is not current any more, and so is thrown away.
+    /// Begins one about the host, as [`begin`](Self::begin) does, on a prewarmed transaction; nothing where that is not
+    /// current any more, and so is thrown away.
     pub fn on_prewarmed(
         home: &StateDirectory,
         name: &TxName,

@@ -28,7 +28,8 @@ pub enum Recovered {
     Finished(TxName),
     /// It was not, and left no trace.
     Dropped(TxName),
-    /// It was committed, in a target that does not run: it is finished when that is put together again, before anything runs there.
+    /// It was committed, in a target that does not run: it is finished when that is put together again, before anything
+    /// runs there.
     Waits(TxName),
     /// It cannot be finished now.
     Stuck(TxName, CommitError),
@@ -43,7 +44,8 @@ pub fn recover(home: &StateDirectory) -> Result<Vec<Recovered>, CallError> {
     recover_in(home, None)
 }
 
-/// The same for the transactions of a target, which has just been put together: nothing runs in it yet. `root` leads to its root directory.
+/// The same for the transactions of a target, which has just been put together: nothing runs in it yet. `root` leads to
+/// its root directory.
 pub fn recover_in(home: &StateDirectory, target: Option<(&Path, u32)>) -> Result<Vec<Recovered>, CallError> {
     if !home.directory().exists() {
         return Ok(Vec::new());
@@ -59,7 +61,8 @@ pub fn recover_in(home: &StateDirectory, target: Option<(&Path, u32)>) -> Result
     Ok(recovered)
 }
 
-/// Finishes commits of the host whose processes have ended behind the commit point: whoever commits next would change what they have not changed yet, and be undone by them later.
+/// Finishes commits of the host whose processes have ended behind the commit point: whoever commits next would change
+/// what they have not changed yet, and be undone by them later.
 ///
 /// # Errors
 ///
@@ -138,7 +141,8 @@ fn recover_one(
     Ok(Some(outcome))
 }
 
-/// Removes what the preparation of a commit has left in a target, as far as that is there. What stays the next commit removes.
+/// Removes what the preparation of a commit has left in a target, as far as that is there. What stays the next commit
+/// removes.
 fn forget(part: &OverlayPart, again: Option<(&Path, u32)>) {
     let mut part = part.clone();
     let Some(target) = &mut part.target else { return };
@@ -149,8 +153,8 @@ fn forget(part: &OverlayPart, again: Option<(&Path, u32)>) {
     let _ = part.live_tree().and_then(|live| StagingArea::forget(&target, &live));
 }
 
-/// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it. One that was begun to be entered can still be
-/// looked at, and is aborted by hand; its processes go on until then.
+/// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it.
+/// One that was begun to be entered can still be looked at, and is aborted by hand; its processes go on until then.
 fn held_in_vain(directory: &Path) -> std::io::Result<Option<i32>> {
     if !CommitMark::was_interrupted(directory)? {
         return Ok(None);

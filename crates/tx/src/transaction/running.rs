@@ -59,8 +59,8 @@ pub enum StartError {
 
 /// A command that runs in a view.
 ///
-/// A mount namespace belongs to a thread. One thread of this process is in the view, starts the command from there, and stays as long as this value:
-/// the command is killed when that thread ends.
+/// A mount namespace belongs to a thread. One thread of this process is in the view, starts the command from there, and
+/// stays as long as this value: the command is killed when that thread ends.
 #[derive(Debug)]
 pub struct Running {
     started: Started,
@@ -188,8 +188,8 @@ impl Transaction {
     }
 }
 
-/// A view, if it is of what is mounted now: what it would show in the place of a mount that has come or gone since it was planned is another file system's. Nor does an error
-/// say anything then but that it has to be made anew.
+/// A view, if it is of what is mounted now: what it would show in the place of a mount that has come or gone since it
+/// was planned is another file system's. Nor does an error say anything then but that it has to be made anew.
 fn of_now(mounts: Option<&MountWatch>, view: Result<View, StartError>) -> Result<View, StartError> {
     if mounts.is_none_or(MountWatch::is_silent) { view } else { Err(StartError::Shifted) }
 }
@@ -197,7 +197,8 @@ fn of_now(mounts: Option<&MountWatch>, view: Result<View, StartError>) -> Result
 impl Running {
     /// Runs a command in a transaction that another process holds.
     ///
-    /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail (ENOSYS).
+    /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail
+    /// (ENOSYS).
     pub fn entering(home: &StateDirectory, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
         let (noted_in, parts) = (Some(home.of(&record.name)), record.parts.clone());
@@ -285,8 +286,8 @@ impl Running {
         self.supervisor.as_mut().map_or_else(|| Ok(Vec::new()), Supervisor::opened)
     }
 
-    /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether the transaction, as `record` has it, can
-    /// still be committed. A look that takes long is not taken again at once.
+    /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether
+    /// the transaction, as `record` has it, can still be committed. A look that takes long is not taken again at once.
     pub fn answer_one(&mut self, when: WhenUnsupported, record: Option<&Record>) -> io::Result<Answered> {
         let Some(supervisor) = self.supervisor.as_mut() else { return Ok(Answered::Done) };
         let (watch, looks) = (self.watch.as_ref(), &mut self.looks);

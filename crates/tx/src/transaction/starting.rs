@@ -24,12 +24,14 @@ pub(super) struct Manner {
     pub(super) network: Network,
     /// Where its signals are written down, if another process will commit.
     pub(super) noted_in: Option<PathBuf>,
-    /// The parts of the view that it enters, if another process holds that, and where its canary is noted: there is no path to it in the view.
+    /// The parts of the view that it enters, if another process holds that, and where its canary is noted: there is no
+    /// path to it in the view.
     pub(super) parts: Vec<OverlayPart>,
     pub(super) canaries: Option<File>,
     /// Files of which it matters whether it opens them.
     pub(super) baselines: Vec<PathBuf>,
-    /// Whether it is heard of what it writes to files of the kernel's. To stop listening takes the kernel some 13 ms, twice what a short command takes on a prewarmed transaction.
+    /// Whether it is heard of what it writes to files of the kernel's. To stop listening takes the kernel some 13 ms,
+    /// twice what a short command takes on a prewarmed transaction.
     pub(super) hears_writes: bool,
 }
 
@@ -88,7 +90,8 @@ fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
 
-/// What a command looks up first of all, so that it is known whether anything was forgotten of what it looks up then; nothing where nobody will ask.
+/// What a command looks up first of all, so that it is known whether anything was forgotten of what it looks up then;
+/// nothing where nobody will ask.
 fn canary(watch: Option<&mut Watch>, parts: &[OverlayPart]) -> Result<Option<Canary>, CallError> {
     let canary = match watch {
         Some(watch) => watch.canary().map(Some),

@@ -1,9 +1,11 @@
 //! Changes that are on the disk as soon as they are made, for a transaction that writes more than there is memory for.
 //!
-//! In a memory group of cgroup version 1 nobody who writes waits for the disk until the group is full. Then nothing in it can be given back at once, the kernel looks
-//! ever harder, and takes the names that tell what was [read](crate::validate::read_set). Of a file with the flag `S` (chattr(1)) each write waits for the disk, so that what
-//! fills the memory can always be given back. What is new takes that flag from its directory (ext4, xfs; where it does not, nothing is gained). It is for a run
-//! after one of which something was forgotten: each write takes as long as the disk.
+//! In a memory group of cgroup version 1 nobody who writes waits for the disk until the group is full. Then nothing in
+//! it can be given back at once, the kernel looks ever harder, and takes the names that tell what was
+//! [read](crate::validate::read_set). Of a file with the flag `S` (chattr(1)) each write waits for the disk, so that
+//! what fills the memory can always be given back. What is new takes that flag from its directory (ext4, xfs; where it
+//! does not, nothing is gained). It is for a run after one of which something was forgotten: each write takes as long
+//! as the disk.
 //!
 //! Before it is committed what is new loses the flag again, which is not told from one that the command itself has set.
 

@@ -1,4 +1,5 @@
-//! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict with that.
+//! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict
+//! with that.
 
 use crate::change::partial::restrict;
 use crate::change::review::{PartReview, collect};
@@ -57,7 +58,8 @@ pub(crate) struct Source {
     file_system: FileSystem,
 }
 
-/// What tells a file system, by the root of a live tree on it, from any other that is mounted in its place later. The view keeps its device's number from being another's.
+/// What tells a file system, by the root of a live tree on it, from any other that is mounted in its place later. The
+/// view keeps its device's number from being another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileSystem {
     device: u64,
@@ -81,7 +83,8 @@ impl PartChanges {
         Ok(PartReview { part: self.part.clone(), entries })
     }
 
-    /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the live tree.
+    /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the
+    /// live tree.
     pub(crate) fn replace_executed(&mut self) -> Result<(), CommitError> {
         let opened = self.part.live_tree();
         let at = self.part.live.display();
@@ -180,8 +183,8 @@ impl Basis {
     }
 }
 
-/// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
-/// to it any more.
+/// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it
+/// changed or read. Nobody may be writing to it any more.
 pub(crate) fn read(
     parts: &[OverlayPart],
     begun: Moment,
@@ -282,7 +285,8 @@ fn read_part(part: &OverlayPart, begun: Moment, basis: Option<&Basis>) -> Result
     })
 }
 
-/// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two lies all that had to be brought to the disk.
+/// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two
+/// lies all that had to be brought to the disk.
 pub(crate) fn revalidate(found: &[(OverlayPart, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
     for (part, Source { root, indexed, file_system, .. }) in found {
         let failed =
@@ -320,7 +324,8 @@ fn was_taken_away(error: &io::Error) -> bool {
     is_missing(error) || leads_elsewhere(error) || error.raw_os_error() == Some(Errno::STALE.raw_os_error())
 }
 
-/// Fails where a commit would take away what is in use. Right before the commit point: others may mount anything until then.
+/// Fails where a commit would take away what is in use. Right before the commit point: others may mount anything until
+/// then.
 pub(crate) fn leaves_what_is_in_use(part: &OverlayPart, steps: &Steps) -> Result<(), CommitError> {
     let failed =
         |source| CommitError::Prepare { what: format!("looking at what is in use on {}", part.live.display()), source };
@@ -362,7 +367,8 @@ fn read_conflict(
     }
 }
 
-/// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.
+/// The files that this process, and so the command, has its standard descriptors in: what the command says there
+/// changes them.
 fn output(live: &Tree) -> io::Result<HashSet<u64>> {
     let device = live.stat(&TreePath::ROOT)?.st_dev;
     let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];

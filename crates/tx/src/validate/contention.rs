@@ -5,7 +5,8 @@
 //!   what a rival has looked up so far ┘         └─▶ committed: the rival is doomed, and stopped
 //! ```
 //!
-//! TxOS's paper, section 4.5: a policy that the administrator sets, by default in favour of the higher scheduling priority.
+//! TxOS's paper, section 4.5: a policy that the administrator sets, by default in favour of the higher scheduling
+//! priority.
 
 use crate::change::Sign;
 use crate::state::directory::{StateDirectory, wait_for_lock};
@@ -62,8 +63,8 @@ impl Changed {
     }
 }
 
-/// Another transaction that runs a command of its own. One that is entered may stay open for hours: nobody waits for it, and what becomes of it is seen when
-/// it commits.
+/// Another transaction that runs a command of its own. One that is entered may stay open for hours: nobody waits for
+/// it, and what becomes of it is seen when it commits.
 #[derive(Debug)]
 pub(crate) struct Rival {
     directory: PathBuf,
@@ -150,7 +151,8 @@ impl Rival {
         looked.iter().find(matters).map(|one| one.path.clone())
     }
 
-    /// A path that leads into its view: the root of one of its processes. In a target, whose processes may have other roots, that of who holds it.
+    /// A path that leads into its view: the root of one of its processes. In a target, whose processes may have other
+    /// roots, that of who holds it.
     fn view(&self) -> Option<PathBuf> {
         if self.record.target.is_some() {
             return Some(PathBuf::from(format!("/proc/{}/root/", self.record.holder)));

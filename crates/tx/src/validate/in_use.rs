@@ -1,7 +1,9 @@
-//! What a commit may not take away, because it is in use in a way that is no change of it: mounts that lie in a directory, swap space.
+//! What a commit may not take away, because it is in use in a way that is no change of it: mounts that lie in a
+//! directory, swap space.
 //!
-//! What is mounted at the beginning is mounted in the view, too, so that the transaction cannot remove what it lies in. What others mount since would go along
-//! to where removed things are deleted. And in the view's overlay a file that the kernel swaps to is one as any other.
+//! What is mounted at the beginning is mounted in the view, too, so that the transaction cannot remove what it lies in.
+//! What others mount since would go along to where removed things are deleted. And in the view's overlay a file that
+//! the kernel swaps to is one as any other.
 
 use crate::change::{Op, Steps};
 use crate::state::overlay_part::OverlayPart;
@@ -18,7 +20,8 @@ fn below(part: &OverlayPart, path: &Path) -> Option<TreePath> {
     TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes()).filter(|path| *path != TreePath::ROOT)
 }
 
-/// What goes for good: what is put aside before has another place by then, and what is mounted in it goes there too, as by any rename.
+/// What goes for good: what is put aside before has another place by then, and what is mounted in it goes there too, as
+/// by any rename.
 fn removed(steps: &Steps) -> HashSet<&TreePath> {
     let mut gone: HashSet<_> = steps
         .change

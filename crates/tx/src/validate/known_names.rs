@@ -1,7 +1,8 @@
 //! The names that a directory of the live tree had when a transaction had begun.
 //!
-//! Of a name that came by a rename it is not known whether something was there before, and others who change names beside it are taken for a conflict. A run that was lost
-//! so is told apart by this: what had no name when the next one begins, and has none at its end, was nobody's to be replaced, unless others have made it and removed it again
+//! Of a name that came by a rename it is not known whether something was there before, and others who change names
+//! beside it are taken for a conflict. A run that was lost so is told apart by this: what had no name when the next one
+//! begins, and has none at its end, was nobody's to be replaced, unless others have made it and removed it again
 //! meanwhile.
 
 use crate::state::overlay_part::OverlayPart;

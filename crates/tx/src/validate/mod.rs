@@ -1,4 +1,5 @@
-//! Validation: whether what a transaction read and changed is still what it found, and who goes on when two of them meet.
+//! Validation: whether what a transaction read and changed is still what it found, and who goes on when two of them
+//! meet.
 
 pub(crate) mod abort_reason;
 pub(crate) mod change_set;

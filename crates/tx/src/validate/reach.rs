@@ -1,7 +1,8 @@
 //! Whether what a commit moves can be moved: into a directory and out of it, from and to where a part's own files are.
 //!
-//! A rename within one mount can still be refused (EXDEV): another subvolume of btrfs is another tree; into a directory whose files are encrypted nothing comes that is not, and into
-//! one that belongs to a project (of quotas) nothing of another. Behind the commit point that would be too late.
+//! A rename within one mount can still be refused (EXDEV): another subvolume of btrfs is another tree; into a directory
+//! whose files are encrypted nothing comes that is not, and into one that belongs to a project (of quotas) nothing of
+//! another. Behind the commit point that would be too late.
 
 use crate::change::{Op, Steps};
 use crate::state::overlay_part::OverlayPart;

@@ -1,7 +1,8 @@
 //! Whether a transaction has changed one thing by way of two mounts.
 //!
-//! A directory that is mounted at a second place (`mount --bind`) has a part of its own there: inside, neither sees what is done by way of the other, and of two changes of one
-//! file, or of one name, the commit would keep the later part's alone.
+//! A directory that is mounted at a second place (`mount --bind`) has a part of its own there: inside, neither sees
+//! what is done by way of the other, and of two changes of one file, or of one name, the commit would keep the later
+//! part's alone.
 
 use crate::change::upper::{Directory, DirectorySource, Node, What};
 use crate::validate::change_set::PartChanges;

@@ -1,5 +1,5 @@
-//! Parts whose file system others have unmounted since the view was made of it. A stick that was pulled out, or the files of a user who has left, are no matter to a transaction
-//! which never looked there.
+//! Parts whose file system others have unmounted since the view was made of it. A stick that was pulled out, or the
+//! files of a user who has left, are no matter to a transaction which never looked there.
 
 use crate::change::selection::Selection;
 use crate::state::overlay_part::OverlayPart;
@@ -18,8 +18,9 @@ pub(crate) fn is_left_alone(part: &OverlayPart, basis: Option<&Basis>) -> bool {
     part.is_gone() && is_empty() && !basis.is_some_and(|basis| was_read(part, basis))
 }
 
-/// Whether nothing was looked up on one of this machine's own parts, and its root is what it was. What is changed lies on the mount itself, where nobody finds it any more; but
-/// whoever changes anything else than the root has looked it up before.
+/// Whether nothing was looked up on one of this machine's own parts, and its root is what it was. What is changed lies
+/// on the mount itself, where nobody finds it any more; but whoever changes anything else than the root has looked it
+/// up before.
 pub(crate) fn was_untouched(part: &OverlayPart, basis: &Basis) -> bool {
     let Some((_, read)) = basis.read.iter().flatten().find(|(other, _)| other.is(part)) else { return false };
     let before = basis.roots.iter().find(|(base, _)| *base == part.base).map(|(_, root)| *root);

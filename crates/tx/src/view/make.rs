@@ -20,11 +20,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
-/// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
+/// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay
+/// together, and nothing is synced, since the commit does that and an abort needs none. Numbers of inodes are the lower
+/// file systems'.
 const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
 
-/// The same where what is new is on another file system: the numbers tell which, so that all are of one device, as programs expect that do not leave a file system.
+/// The same where what is new is on another file system: the numbers tell which, so that all are of one device, as
+/// programs expect that do not leave a file system.
 const OPTIONS_IN_MEMORY: [(&str, &str); 4] =
     [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "on")];
 
@@ -40,8 +42,9 @@ const INODES: u64 = 32;
 pub struct View {
     /// Its root.
     pub root: OwnedFd,
-    /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace period of RCU), which the command need not
-    /// wait for. Where there is a watch that has it, so that nobody else waits either.
+    /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace
+    /// period of RCU), which the command need not wait for. Where there is a watch that has it, so that nobody else
+    /// waits either.
     pub(super) _made_of: Vec<Tree>,
 }
 
@@ -66,7 +69,8 @@ fn is_reachable(mount: &MountEntry) -> bool {
     rustix::fs::statx(CWD, &mount.at, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
 }
 
-/// Whether an overlay over a mount would know which files its files were copied from, and have room. Beside the root a full disk is no reason to run nothing.
+/// Whether an overlay over a mount would know which files its files were copied from, and have room. Beside the root a
+/// full disk is no reason to run nothing.
 fn usable(at: &Path) -> Use {
     let known = File::open(at).is_ok_and(|directory| {
         directory.metadata().is_ok_and(|metadata| metadata.is_dir()) && FileHandle::of(&directory).is_ok()
@@ -83,7 +87,8 @@ fn has_room(at: &Path) -> bool {
     has_plenty || takes_more(at)
 }
 
-/// What is full for others may have room for root, and what says to be nearly full keep all of it for itself: it is tried, by a file without a name.
+/// What is full for others may have room for root, and what says to be nearly full keep all of it for itself: it is
+/// tried, by a file without a name.
 fn takes_more(at: &Path) -> bool {
     let file = rustix::fs::open(at, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     let taken = file.and_then(|file| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, ROOM));
@@ -91,7 +96,8 @@ fn takes_more(at: &Path) -> bool {
 }
 
 impl View {
-    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it. `watch` is to know what is read there.
+    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it. `watch` is to
+    /// know what is read there.
     ///
     /// # Errors
     ///
@@ -218,10 +224,11 @@ pub(super) fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), Call
         .context(|| format!("attaching a part of the view at {}", path.display()))
 }
 
-/// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the view's.
+/// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the
+/// view's.
 ///
-/// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in the place of his socket meanwhile
-/// leads nobody to another file, which would be written to at once.
+/// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in
+/// the place of his socket meanwhile leads nobody to another file, which would be written to at once.
 fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::open(path, flags, Mode::empty())?;

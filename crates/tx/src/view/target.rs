@@ -1,8 +1,9 @@
-//! The view of a transaction that is about a target: overlays over its root and over what it has mounted in memory, in a mount namespace that belongs to its
-//! users.
+//! The view of a transaction that is about a target: overlays over its root and over what it has mounted in memory, in
+//! a mount namespace that belongs to its users.
 //!
-//! Whoever makes it begins with all rights over this machine and ends with those of the target's root user: the overlays are made before, everything
-//! else after, so that no path that the target arranged leads anywhere but into the target.
+//! Whoever makes it begins with all rights over this machine and ends with those of the target's root user: the
+//! overlays are made before, everything else after, so that no path that the target arranged leads anywhere but into
+//! the target.
 
 use super::in_reach::InReach;
 use super::make::{View, attach, enter_root, over};
@@ -31,8 +32,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 impl ViewPlan {
-    /// Plans the view of a transaction over a target's mounts: its root gets an overlay, and so does what it has mounted in memory; what else can be written, but
-    /// for the kernel's own, is read-only.
+    /// Plans the view of a transaction over a target's mounts: its root gets an overlay, and so does what it has
+    /// mounted in memory; what else can be written, but for the kernel's own, is read-only.
     pub(crate) fn of_target(home: &StateDirectory, name: &TxName, target: &Target) -> Result<Self, CallError> {
         let what = || "looking at the mounts".to_owned();
         let pid = target.process().context(what)?;
@@ -119,8 +120,9 @@ impl View {
     }
 }
 
-/// A copy of this machine's mounts, where the kernel takes no descriptors for layers: they are attached to be named, and neither a target, which could be in their way, nor anybody
-/// else is to see that. This process is in it afterwards.
+/// A copy of this machine's mounts, where the kernel takes no descriptors for layers: they are attached to be named,
+/// and neither a target, which could be in their way, nor anybody else is to see that. This process is in it
+/// afterwards.
 fn staging() -> io::Result<Option<File>> {
     if overlay::takes_descriptors() {
         return Ok(None);
@@ -180,7 +182,8 @@ fn show_socket(path: &Path, root: &Tree) -> Result<(), CallError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let below = path.strip_prefix("/").unwrap_or(path);
     let socket = openat2(CWD, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
-    // Whoever put something else in its place meanwhile leads nobody to another file, which would be written to at once.
+    // Whoever put something else in its place meanwhile leads nobody to another file, which would be written to at
+    // once.
     if FileType::from_raw_mode(rustix::fs::fstat(&socket).context(what)?.st_mode) != FileType::Socket {
         return Ok(());
     }
@@ -199,11 +202,12 @@ fn show_part(fixture: &Fixture, overlay: &Tree, root: &Tree) -> Result<(), Start
 }
 
 fn show(fixture: &Fixture, root: &Tree) -> Result<(), CallError> {
-    // The root has been mounted over: paths lead into the view, where nothing is mounted yet, and `..` of the root is the root. What is to be shown is
-    // reached by the directory that the process is in, which is still the old root.
+    // The root has been mounted over: paths lead into the view, where nothing is mounted yet, and `..` of the root is
+    // the root. What is to be shown is reached by the directory that the process is in, which is still the old root.
     let below = fixture.at.strip_prefix("/").unwrap_or(&fixture.at);
     let tree = match Tree::clone_of(below, true) {
-        // A file that was mounted there has been removed since from where it came from: it is out of everybody's reach but of those who have it open.
+        // A file that was mounted there has been removed since from where it came from: it is out of everybody's reach
+        // but of those who have it open.
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(()),
         tree => tree?,
     };

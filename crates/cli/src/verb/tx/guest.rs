@@ -9,7 +9,8 @@ use pando_guest::{GuestName, Places};
 use pando_tx::{Network, StateDirectory, Target, TxName};
 use std::path::PathBuf;
 
-/// The transactions of a guest, or of the host. Should this process be killed while it has a guest stand still, another finishes what it was at.
+/// The transactions of a guest, or of the host. Should this process be killed while it has a guest stand still, another
+/// finishes what it was at.
 pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<StateDirectory> {
     let host = StateDirectory::new(root.directory());
     let Some(guest) = guest else { return Ok(host) };

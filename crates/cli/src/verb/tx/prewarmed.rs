@@ -14,7 +14,8 @@ const STALE: usize = 3;
 /// How long the daemon may take. Transactions need none, and do not wait for one that is stuck.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A daemon that clears away after a transaction on one of its prewarmed transactions, as soon as this process has ended.
+/// A daemon that clears away after a transaction on one of its prewarmed transactions, as soon as this process has
+/// ended.
 pub(super) struct Clearer(Client);
 
 impl Clearer {
@@ -55,7 +56,8 @@ impl Keeper {
     }
 }
 
-/// Begins on one, if there is a daemon that has one and it is current. Whatever goes wrong before, a transaction can begin without.
+/// Begins on one, if there is a daemon that has one and it is current. Whatever goes wrong before, a transaction can
+/// begin without.
 pub(super) fn begin(
     root: &StateRoot,
     home: &StateDirectory,

@@ -65,9 +65,10 @@ pub(super) fn tell_of_mounts(home: &StateDirectory) {
     }
 }
 
-/// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for: the kernel ends the listener and
-/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little. Where a daemon has made it ahead, and has others
-/// in the same places, so that nobody would see a difference, it is the `clearer`.
+/// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for:
+/// the kernel ends the listener and the overlays of a view in some 15 ms. What is at the roots of mounts, where people
+/// look, goes at once if it is little. Where a daemon has made it ahead, and has others in the same places, so that
+/// nobody would see a difference, it is the `clearer`.
 pub(super) fn sweep_soon(home: &StateDirectory, watch: Option<Watch>, clearer: Option<Clearer>) {
     const LITTLE: usize = 300;
     if clearer.is_some_and(Clearer::leave_it) {

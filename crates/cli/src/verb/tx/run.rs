@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others always do that, each further time counts as a run.
+/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others
+/// always do that, each further time counts as a run.
 pub(super) const VIEWS: u32 = 50;
 
 /// How often a command runs again at most, if nothing is said.
@@ -46,7 +47,8 @@ pub(super) struct Run {
     /// How often to run the command again when others changed what it changed
     #[arg(long, value_name = "N", default_value_t = RETRIES)]
     pub(super) retry: u32,
-    /// Do not validate what it reads at PATH and below, such as a file that others always write to; may be given several times
+    /// Do not validate what it reads at PATH and below, such as a file that others always write to; may be given
+    /// several times
     #[arg(long, value_name = "PATH")]
     pub(super) ignore: Vec<PathBuf>,
     /// Abort when it takes longer, in seconds
@@ -64,7 +66,8 @@ pub(super) struct Run {
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "abort")]
     unsupported: HowUnsupported,
-    /// Keep what it changes in memory until the commit, up to SIZE [default: a quarter of what is free]; what outgrows that is run again on the disk
+    /// Keep what it changes in memory until the commit, up to SIZE [default: a quarter of what is free]; what outgrows
+    /// that is run again on the disk
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = memory_size::read, conflicts_with = "guest")]
     in_memory: Option<Option<u64>>,
     /// What becomes of network connections
@@ -178,7 +181,8 @@ impl Run {
             };
             retries += 1;
             eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
-            // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is in its own way.
+            // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is
+            // in its own way.
             let goes_on = |reason: &AbortReason| !reason.is_lack_of_memory() && !reason.is_over();
             let is_in_the_way =
                 matches!(&tried.attempt, Attempt::Lost(reason) | Attempt::Misled(.., reason) if goes_on(reason));

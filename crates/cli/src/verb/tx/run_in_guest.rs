@@ -1,7 +1,7 @@
 //! `pando tx run --guest`: one command in a guest, one transaction.
 //!
-//! The command is a process of the guest's like any other, started by the daemon, but for its mounts and its control group. A holder keeps the view, and
-//! ends the command if this program is killed.
+//! The command is a process of the guest's like any other, started by the daemon, but for its mounts and its control
+//! group. A holder keeps the view, and ends the command if this program is killed.
 
 use super::attempt::Attempt;
 use super::backoff::Backoff;
@@ -253,7 +253,8 @@ struct Limit {
 }
 
 impl Limit {
-    /// Beside it a descriptor whose other end is closed a moment behind that: whoever waits for the command has heard of its end by then, if there was one.
+    /// Beside it a descriptor whose other end is closed a moment behind that: whoever waits for the command has heard
+    /// of its end by then, if there was one.
     fn new(limit: Option<Duration>, record: pando_tx::Record) -> anyhow::Result<(Self, Option<OwnedFd>)> {
         const GRACE: Duration = Duration::from_secs(1);
         let over = Arc::new(AtomicBool::new(false));

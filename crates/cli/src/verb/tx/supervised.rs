@@ -1,8 +1,11 @@
-//! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it is executed.
+//! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it
+//! is executed.
 //!
 //! ```text
-//!   the command, before it is executed ── where its calls wait ──▶ socket ─▶ thread: takes that, answers, until the command has ended
-//!                                                                  └─▶ what cannot be undone: ends the transaction's processes
+//!   the command, before it is executed ── where its calls wait ──▶ socket ─▶ thread: takes that, and answers,
+//!                                                                            │      until the command has ended
+//!                                                                            └─▶ what cannot be undone: ends the
+//!                                                                                transaction's processes
 //! ```
 
 use super::heed::{Stopped, heed};
@@ -164,7 +167,8 @@ impl Answering {
         let _ = pando_tx::end_processes_of_open(&self.record);
     }
 
-    /// Waits for something to read; what there is. Nothing, if this is to stop, or what is waited for has no other end any more.
+    /// Waits for something to read; what there is. Nothing, if this is to stop, or what is waited for has no other end
+    /// any more.
     fn wait<const COUNT: usize>(&self, awaited: [Option<BorrowedFd<'_>>; COUNT]) -> io::Result<[bool; COUNT]> {
         // What is not there is stood in for by what wakes it up in any case.
         let mut fds: Vec<_> = awaited

@@ -88,7 +88,8 @@ impl Collector<'_> {
         self.found
     }
 
-    /// What the live tree has at a place; nothing where there is nothing, or where something is mounted, which no commit takes away.
+    /// What the live tree has at a place; nothing where there is nothing, or where something is mounted, which no
+    /// commit takes away.
     fn there(&self, place: Option<&TreePath>) -> io::Result<Option<There>> {
         let Some(place) = place else { return Ok(None) };
         let found = || -> io::Result<There> {
@@ -108,7 +109,8 @@ impl Collector<'_> {
         Look::of(tree.object(path)?, Some(protection.unwrap_or_default()), self.ids)
     }
 
-    /// A node, and where the live tree has its place. What is `hidden` lies in a directory that was made anew in the place of an old one.
+    /// A node, and where the live tree has its place. What is `hidden` lies in a directory that was made anew in the
+    /// place of an old one.
     fn node(&mut self, node: &Node, place: Option<&TreePath>, hidden: bool) -> io::Result<()> {
         let place = place.filter(|_| hidden || node.live.is_some());
         match &node.what {
@@ -200,7 +202,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Whether the content of a file is other than its origin's. A commit does not look where the times are not the same.
+    /// Whether the content of a file is other than its origin's. A commit does not look where the times are not the
+    /// same.
     fn content_differs(&self, node: &Node, file: &File, new: &Look) -> io::Result<bool> {
         let Some(origin) = file.origin.as_ref().filter(|_| file.content_differs && file.kind == '-') else {
             return Ok(file.content_differs);
@@ -274,7 +277,8 @@ impl Collector<'_> {
         self.children(directory, node, Some(from), Vec::new())
     }
 
-    /// The children of a directory, in the order of their names, and among them what the directory `below` of the live tree has `hidden`.
+    /// The children of a directory, in the order of their names, and among them what the directory `below` of the live
+    /// tree has `hidden`.
     fn children(
         &mut self,
         directory: &Directory,

@@ -1,4 +1,5 @@
-//! What a review comes to on disk: everything that is there afterwards and was not before, whole, and the names that have gone.
+//! What a review comes to on disk: everything that is there afterwards and was not before, whole, and the names that
+//! have gone.
 
 use super::PartReview;
 use super::look::{Ids, Look};

@@ -14,7 +14,8 @@ use std::os::fd::OwnedFd;
 /// How many ids a target has.
 const RANGE: u32 = 1 << 16;
 
-/// What an object is like: all that a commit can give it but its content. In a target the ids are those that it has inside.
+/// What an object is like: all that a commit can give it but its content. In a target the ids are those that it has
+/// inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Its kind.

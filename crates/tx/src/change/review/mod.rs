@@ -1,7 +1,9 @@
-//! What a commit will do, for whoever is to approve it: each path that comes, goes or changes, with all that is known of it before and after.
+//! What a commit will do, for whoever is to approve it: each path that comes, goes or changes, with all that is known
+//! of it before and after.
 //!
-//! The commit works on nodes, which say no more than it needs: a directory that was made again in its old place is one node, and all that was below is taken away by
-//! one rename. Here such a directory is compared with the old one name by name.
+//! The commit works on nodes, which say no more than it needs: a directory that was made again in its old place is one
+//! node, and all that was below is taken away by one rename. Here such a directory is compared with the old one name by
+//! name.
 //!
 //! ```text
 //!   Node ──▶ collect ──▶ Reviewed (a path: Look before, Look after)
@@ -39,7 +41,8 @@ pub struct PartReview {
 }
 
 impl PartReview {
-    /// The regular file that a path's content is compared with, as it is outside. No link is followed: whoever arranged the tree leads nobody out of it.
+    /// The regular file that a path's content is compared with, as it is outside. No link is followed: whoever arranged
+    /// the tree leads nobody out of it.
     ///
     /// # Errors
     ///

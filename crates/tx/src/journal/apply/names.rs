@@ -1,4 +1,5 @@
-//! Names of the live tree, which others may take while a commit is under way: nothing of theirs is deleted, and nothing that is theirs is taken for what was validated.
+//! Names of the live tree, which others may take while a commit is under way: nothing of theirs is deleted, and nothing
+//! that is theirs is taken for what was validated.
 
 use super::{Apply, PLACE, slot_name};
 use crate::change::Replaced;
@@ -17,8 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 const KEPT: &str = ".pando-kept";
 
 impl Apply {
-    /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others may have put one in its place that they could not take
-    /// away by themselves.
+    /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others
+    /// may have put one in its place that they could not take away by themselves.
     pub(super) fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
         let (directory, name) = self.live.place(at)?;
         rustix::fs::renameat(&*directory, name, into.root(), slot_name(slot))?;
@@ -32,7 +33,8 @@ impl Apply {
         Ok(())
     }
 
-    /// Gives something its name. What others have put there meanwhile is nobody's to delete: it gets another name beside it.
+    /// Gives something its name. What others have put there meanwhile is nobody's to delete: it gets another name
+    /// beside it.
     pub(super) fn put(
         &self,
         from: BorrowedFd<'_>,
@@ -62,8 +64,8 @@ impl Apply {
         }
     }
 
-    /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was there before a recovery, and what they made has got
-    /// its number.
+    /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was
+    /// there before a recovery, and what they made has got its number.
     pub(super) fn is_younger(&self, at: &TreePath, moment: Moment) -> io::Result<bool> {
         let object = self.live.object(at)?;
         let told = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
@@ -79,7 +81,8 @@ impl Apply {
     }
 }
 
-/// Moves something to a name of a directory that is free: `first`, if one is given, or one that tells what it was called there. Where it is gone there is nothing to do.
+/// Moves something to a name of a directory that is free: `first`, if one is given, or one that tells what it was
+/// called there. Where it is gone there is nothing to do.
 fn beside(
     (from, old): (BorrowedFd<'_>, &OsStr),
     (directory, name): (BorrowedFd<'_>, &OsStr),

@@ -48,12 +48,14 @@ fn noted_in(directory: &Path) -> PathBuf {
     directory.join("canaries")
 }
 
-/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a zero behind it.
+/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a
+/// zero behind it.
 fn listed_in(directory: &Path) -> PathBuf {
     directory.join("listed")
 }
 
-/// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a name that nothing has.
+/// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a
+/// name that nothing has.
 pub fn note_canary(home: &StateDirectory, record: &Record, path: &CStr) -> io::Result<()> {
     let name = path.to_string_lossy();
     Canary::notes_in(&home.of(&record.name))?.write_all(format!("{}\n", name.trim_start_matches('/')).as_bytes())
@@ -116,7 +118,8 @@ fn digest_of(directory: &OwnedFd) -> io::Result<u64> {
     Attributes::of(&CallPath::of(directory.try_clone()?)?)?.digest()
 }
 
-/// The same for one in the view of a target, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
+/// The same for one in the view of a target, where nothing can be relied on: no link leads to it, and it is the root of
+/// an overlay.
 fn root_in_target(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -130,7 +133,8 @@ fn root_in_target(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::other(format!("/{} is not a part of the view any more", below.display())))
 }
 
-/// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that it is no more than what it says.
+/// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that
+/// it is no more than what it says.
 pub(crate) fn looked_so_far(
     home: &StateDirectory,
     view: &Path,
@@ -161,8 +165,9 @@ impl Watch {
         })
     }
 
-    /// Keeps the mount namespace that the calling thread is in, which is to be the view's. Once that is gone none of its mounts lies in another, and the path of a
-    /// directory on one of them would be told as if that mount were the root: it would be taken for another directory.
+    /// Keeps the mount namespace that the calling thread is in, which is to be the view's. Once that is gone none of
+    /// its mounts lies in another, and the path of a directory on one of them would be told as if that mount were the
+    /// root: it would be taken for another directory.
     pub(crate) fn keep_namespace(&mut self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         self.held.push(rustix::fs::open("/proc/thread-self/ns/mnt", flags, Mode::empty())?);
@@ -233,7 +238,8 @@ impl Watch {
         self.held.extend(mounts.into_iter().map(OwnedFd::from));
     }
 
-    /// One that another process began: its listener, and its view by a path that leads into it. `directory` is its transaction's.
+    /// One that another process began: its listener, and its view by a path that leads into it. `directory` is its
+    /// transaction's.
     pub(crate) fn of_another(
         home: &StateDirectory,
         listener: OwnedFd,
@@ -298,7 +304,8 @@ impl Watch {
         self.walker = RefCell::new(walker);
     }
 
-    /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was when the transaction began.
+    /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was
+    /// when the transaction began.
     pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(OverlayPart, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
         self.hear().map_err(refused)?;
@@ -338,7 +345,8 @@ impl Watch {
                     new.push(path);
                 }
             }
-            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody commits then.
+            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody
+            // commits then.
             if let Some(file) = self.noting_in.as_ref().filter(|_| !new.is_empty()) {
                 let bytes: Vec<u8> =
                     new.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect();
