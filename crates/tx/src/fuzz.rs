@@ -6,13 +6,14 @@ use crate::journal::file::Journal;
 use crate::prewarm::prewarmed::State;
 use crate::prewarm::ticket::Ticket;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::tree::path::TreePath;
 use crate::validate::read_set;
 use std::collections::BTreeMap;
 
-/// A journal behind a checksum that is right: it is refused, or says the same when it is written again, of no place outside of its trees.
+/// A journal behind a checksum that is right: it is refused, or says the same when it is written again, of no place
+/// outside of its trees.
 pub fn journal(data: &[u8]) {
     let _ = Journal::from_bytes(data);
     let Ok(journal) = Journal::from_bytes(&Journal::around(data)) else { return };
@@ -24,7 +25,7 @@ pub fn journal(data: &[u8]) {
 pub fn journals() -> Vec<Vec<u8>> {
     let at = TreePath::new(b"a/\xff").expect("a path");
     let change = vec![Op::Move { at, ino: 7, directory: false, marked: true, over: None }];
-    let part = Part::new("/".into(), "/base".into());
+    let part = OverlayPart::new("/".into(), "/base".into());
     let journal = Journal { durable: true, parts: vec![(part, Steps { change, ..Steps::default() })] };
     vec![postcard::to_stdvec(&journal).expect("a vector takes everything")]
 }

@@ -1,8 +1,9 @@
 //! System transactions for whole commands: commit everything, or leave no trace.
 //!
-//! A transaction's processes see the live system through a *view*: private overlays whose lower layers are the live mounts. What they change lands in
-//! upper directories. A commit reads those as a *change set*, checks that nobody else changed the same things, writes a *journal*, and does what it
-//! says to the live tree, idempotently: a crash at any point is finished or undone by the next command. An abort throws the directories away.
+//! A transaction's processes see the live system through a *view*: private overlays whose lower layers are the live
+//! mounts. What they change lands in upper directories. A commit reads those as a *change set*, checks that nobody else
+//! changed the same things, writes a *journal*, and does what it says to the live tree, idempotently: a crash at any
+//! point is finished or undone by the next command. An abort throws the directories away.
 //!
 //! ```text
 //!   mounts ─▶ view ─▶ CMD in a scope ─▶ upper directories
@@ -33,21 +34,19 @@ mod tree;
 mod validate;
 mod view;
 
-pub use change::change_set::{Figures, PartChanges};
 pub use change::partial::{Dependence, Why};
 pub use change::review::{Export, Exported, Look, PartReview, Reviewed};
 pub use change::selection::Selection;
-pub use change::split_attribution::Disputed;
+pub use change::split_attribution::FileBaseline;
 pub use change::{Change, Sign};
 pub use journal::commit_error::CommitError;
-pub use journal::recover::{Recovered, recover, recover_in};
-pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
-pub use state::directory::Home;
+pub use prewarm::prewarmed::{HandedOver, Prewarmed, Remains};
+pub use state::directory::StateDirectory;
 pub use state::mount_path::Crossing;
 pub use state::name::{BadName, TxName};
-pub use state::overlay_part::Part;
+pub use state::overlay_part::OverlayPart;
 pub use state::record::Record;
-pub use state::target::{Realm, RealmRoot};
+pub use state::target::{Target, TargetRoot};
 pub use state::trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};
 pub use supervise::{
     Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,
@@ -56,13 +55,15 @@ pub use supervise::{
 pub use transaction::daemons::Settled;
 pub use transaction::gate::Exclusive;
 pub use transaction::in_memory::Memory;
+pub use transaction::recover::{Recovered, recover, recover_in};
 pub use transaction::{
-    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
-    doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
+    BeginError, CommitRequest, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now,
+    commit_open, doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
 pub use tree::attributes::Moment;
 pub use tree::path::TreePath;
 pub use validate::abort_reason::AbortReason;
+pub use validate::change_set::{Figures, PartChanges};
 pub use validate::conflict::{Conflict, Interference};
 pub use validate::contention::Contention;
 pub use validate::known_names::KnownNames;

@@ -19,7 +19,7 @@ use pando_kernel::CallError;
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
-use pando_tx::Home;
+use pando_tx::StateDirectory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
@@ -47,7 +47,7 @@ pub(crate) struct LaunchBuilder {
     /// Where the first process says that the command has ended, for who waits for that.
     pub(crate) word: Option<OwnedFd>,
     /// Where transactions in it are kept, if there are any.
-    pub(crate) transactions: Option<Home>,
+    pub(crate) transactions: Option<StateDirectory>,
     /// Whether the guest is on its network when the plan is sent.
     pub(crate) admitted: bool,
     /// Whether the guest has never run before.

@@ -7,7 +7,7 @@ use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::mount::Tree;
 use pando_store::StoreError;
-use pando_tx::{Home, Recovered};
+use pando_tx::{Recovered, StateDirectory};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Where the transactions in a guest are kept, if there ever were any.
-pub(crate) fn kept(places: &Places, name: &GuestName) -> Option<Home> {
+pub(crate) fn kept(places: &Places, name: &GuestName) -> Option<StateDirectory> {
     let directory = places.guest(name).join("tx");
-    directory.exists().then(|| Home::new(places.root()).of_realm(&directory))
+    directory.exists().then(|| StateDirectory::new(places.root()).of_target(&directory))
 }
 
 /// Puts the root file system of a guest together that had transactions. The process that held one ends with the guest;
@@ -39,7 +39,7 @@ fn is_busy(error: &CallError) -> bool {
 }
 
 /// Looks after them. `root` is the guest's root file system, which nobody uses yet.
-pub(crate) fn recover(home: &Home, name: &str, root: &Tree, first_id: u32) -> Result<(), Fault> {
+pub(crate) fn recover(home: &StateDirectory, name: &str, root: &Tree, first_id: u32) -> Result<(), Fault> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()));
     let doing = format!("looking after the transactions in guest '{name}'");
     let recovered =

@@ -1,4 +1,4 @@
-//! Beginnings of transactions of the host, made ahead ([`pando_tx::Spare`]).
+//! Beginnings of transactions of the host, made ahead ([`pando_tx::Prewarmed`]).
 //!
 //! None is made before the first transaction asks: a spare holds every mount of the machine busy, and has a hidden
 //! directory at the root of each that can be written to. For the same reason all are thrown away as soon as anything is
@@ -7,7 +7,7 @@
 use crate::runtime::readable::urgent;
 use pando_guest::Places;
 use pando_kernel::mount_watch::MountWatch;
-use pando_tx::{HandedOver, Home, Remains, Spare, Still};
+use pando_tx::{HandedOver, Prewarmed, Remains, StateDirectory, Still};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -37,8 +37,8 @@ const LINGER: Duration = Duration::from_secs(600);
 /// Those that are ready.
 #[derive(Debug)]
 pub(crate) struct TransactionReserve {
-    home: Home,
-    ready: RefCell<VecDeque<Spare>>,
+    home: StateDirectory,
+    ready: RefCell<VecDeque<Prewarmed>>,
     /// Counts those that were made.
     made: Cell<u32>,
     /// Who need not be looked at when the next is made.
@@ -57,7 +57,7 @@ pub(crate) struct TransactionReserve {
 impl TransactionReserve {
     pub(crate) fn new(places: &Places) -> Rc<Self> {
         Rc::new(Self {
-            home: Home::new(places.root()),
+            home: StateDirectory::new(places.root()),
             ready: RefCell::default(),
             made: Cell::new(0),
             still: RefCell::default(),
@@ -91,7 +91,7 @@ impl TransactionReserve {
         current
     }
 
-    fn next(&self) -> Option<Spare> {
+    fn next(&self) -> Option<Prewarmed> {
         self.ready.borrow_mut().pop_front()
     }
 
@@ -131,7 +131,7 @@ impl TransactionReserve {
         let (home, number, moved) = (self.home.clone(), self.made.get(), self.moved.get());
         self.made.set(number.wrapping_add(1));
         let still = self.still.borrow().clone();
-        let made = tokio::task::spawn_blocking(move || Spare::make(&home, number, &still)).await;
+        let made = tokio::task::spawn_blocking(move || Prewarmed::make(&home, number, &still)).await;
         let spare = made.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         self.still.replace(spare.still().clone());
         if self.closed.get() || self.moved.get() != moved {
@@ -174,7 +174,7 @@ impl TransactionReserve {
 }
 
 /// To remove one takes a while: the kernel waits for all processors when mounts go.
-async fn discard(spares: impl IntoIterator<Item = Spare> + Send + 'static) {
+async fn discard(spares: impl IntoIterator<Item = Prewarmed> + Send + 'static) {
     // One that panicked has left something for the next recovery.
     let _ = tokio::task::spawn_blocking(move || spares.into_iter().for_each(drop)).await;
 }

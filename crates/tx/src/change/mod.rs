@@ -1,6 +1,5 @@
 //! The change set: what a commit has to do to the live tree, as plain data.
 
-pub(crate) mod change_set;
 mod diff;
 mod op;
 pub(crate) mod partial;
@@ -9,10 +8,9 @@ pub(crate) mod review;
 pub(crate) mod selection;
 pub(crate) mod split_attribution;
 pub(crate) mod sync_ahead;
-pub(crate) mod twice_changed;
 pub(crate) mod upper;
 
 pub(crate) use diff::changes;
 pub use diff::{Change, Sign};
-pub(crate) use op::{Op, Replaced, Source, Steps, Target};
+pub(crate) use op::{Op, OpTarget, Replaced, Source, Steps};
 pub(crate) use plan::plan;

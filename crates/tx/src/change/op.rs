@@ -1,8 +1,9 @@
 //! The operations that a commit consists of.
 //!
-//! Each can be done any number of times, and done again from the first one on: it names what it expects to find, by inode, and where it finds
-//! something else it was done before. That is safe because no inode that an operation names can be freed, and its number used again, before the
-//! journal is gone: what is removed goes into a trash directory, what is moved waits in a stage directory, and both live until then.
+//! Each can be done any number of times, and done again from the first one on: it names what it expects to find, by
+//! inode, and where it finds something else it was done before. That is safe because no inode that an operation names
+//! can be freed, and its number used again, before the journal is gone: what is removed goes into a trash directory,
+//! what is moved waits in a stage directory, and both live until then.
 
 use crate::change::upper::Origin;
 use crate::tree::attributes::{Moment, Which};
@@ -15,12 +16,13 @@ use std::collections::HashMap;
 /// The operations on one tree, in the order in which they are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Steps {
-    /// Puts aside what changes its place, before anything moves. Once all of it is done it must not be done again: what was put aside may by then
-    /// stand at a place with the same name.
+    /// Puts aside what changes its place, before anything moves. Once all of it is done it must not be done again: what
+    /// was put aside may by then stand at a place with the same name.
     pub stage: Vec<Op>,
     /// Names and contents, from the root down.
     pub change: Vec<Op>,
-    /// Attributes, from the leaves up: a change in a directory changes the directory's time. Protection behind all of them.
+    /// Attributes, from the leaves up: a change in a directory changes the directory's time. Protection behind all of
+    /// them.
     pub finish: Vec<Op>,
 }
 
@@ -34,10 +36,10 @@ impl Steps {
     pub(crate) fn identify(&mut self, made: &HashMap<TreePath, Identity>) {
         for op in &mut self.finish {
             let (Op::Attributes { target, .. } | Op::Protect { target, .. }) = op else { continue };
-            if let Target::Brought { at, ino: None } = target
+            if let OpTarget::Brought { at, ino: None } = target
                 && let Some(identity) = made.get(at)
             {
-                *target = Target::Known { identity: identity.clone(), at: at.clone() };
+                *target = OpTarget::Known { identity: identity.clone(), at: at.clone() };
             }
         }
     }
@@ -63,13 +65,15 @@ pub(crate) struct Replaced {
 
 /// An object of the live tree whose content, attributes or protection change.
 ///
-/// From the commit point on, and before a recovery for as long as that takes, others may have put something else at its name. What they put there must not get what was
-/// meant for it: who can write to a directory would have root's program, set-user-id too, be his own.
+/// From the commit point on, and before a recovery for as long as that takes, others may have put something else at its
+/// name. What they put there must not get what was meant for it: who can write to a directory would have root's
+/// program, set-user-id too, be his own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Target {
+pub(crate) enum OpTarget {
     /// The root.
     Root,
-    /// One that was there before. It is changed wherever it is by now, and no other is; where others have removed it since, nothing is.
+    /// One that was there before. It is changed wherever it is by now, and no other is; where others have removed it
+    /// since, nothing is.
     Known {
         /// What it is found by.
         identity: Identity,
@@ -80,14 +84,15 @@ pub(crate) enum Target {
     Brought {
         /// Its place.
         at: TreePath,
-        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::journal::prepare), or in a realm, where nobody else runs.
+        /// Its inode. None if it is a directory that is made only when the commit is
+        /// [prepared](crate::journal::prepare), or in a target, where nobody else runs.
         ino: Option<u64>,
     },
     /// The one that was put aside under a number.
     Staged(u32),
 }
 
-impl Target {
+impl OpTarget {
     /// Its name in the live tree, if one is known. The root has none.
     pub(crate) fn place(&self) -> Option<&TreePath> {
         match self {
@@ -140,15 +145,16 @@ pub(crate) enum Op {
         /// What is at the new place until then, if anything is.
         over: Option<Replaced>,
     },
-    /// Makes an empty directory: one that was made aside when the commit was prepared gets its place, so that it is known which one it is. In a realm, where nobody else
-    /// runs, it is made now.
+    /// Makes an empty directory: one that was made aside when the commit was prepared gets its place, so that it is
+    /// known which one it is. In a target, where nobody else runs, it is made now.
     MakeDirectory {
         /// Where.
         at: TreePath,
         /// The number that it was put aside under.
         slot: u32,
     },
-    /// Moves a new object, with everything below it, from the upper directory to the live tree, in place of what is there.
+    /// Moves a new object, with everything below it, from the upper directory to the live tree, in place of what is
+    /// there.
     Move {
         /// Its place in both.
         at: TreePath,
@@ -161,19 +167,21 @@ pub(crate) enum Op {
         /// What is at the place until then, if anything is.
         over: Option<Replaced>,
     },
-    /// Brings new content into a live file, which stays the same file for those who have it open and for its other names.
+    /// Brings new content into a live file, which stays the same file for those who have it open and for its other
+    /// names.
     Update {
         /// Where the content is.
         source: Source,
         /// The file.
-        target: Target,
+        target: OpTarget,
         /// Its inode.
         ino: u64,
     },
-    /// Protects an object: behind everything else, since it is in the way of that. One that was put aside is not needed there any more, and could not be removed.
+    /// Protects an object: behind everything else, since it is in the way of that. One that was put aside is not needed
+    /// there any more, and could not be removed.
     Protect {
         /// The object.
-        target: Target,
+        target: OpTarget,
         /// How.
         protection: Protection,
         /// The number that it was put aside under, if it was.
@@ -184,7 +192,7 @@ pub(crate) enum Op {
         /// Where the attributes are.
         source: Source,
         /// The object.
-        target: Target,
+        target: OpTarget,
         /// The time of change to be set; for a directory, since by now it is lost on the source.
         modified: Option<Moment>,
         /// Which of them.

@@ -1,7 +1,8 @@
 //! A part of a change set, to be committed without the rest.
 //!
-//! Nodes that are not selected are taken out. What a selected one cannot be without has to be selected as well: the directory that it is in, if that is new or was moved; the
-//! other names of its file, where one takes the place of another; what is taken away along with a directory.
+//! Nodes that are not selected are taken out. What a selected one cannot be without has to be selected as well: the
+//! directory that it is in, if that is new or was moved; the other names of its file, where one takes the place of
+//! another; what is taken away along with a directory.
 
 use crate::change::selection::PartSelection;
 use crate::change::upper::{Directory, DirectorySource, Indexed, Node, What};
@@ -55,7 +56,8 @@ impl fmt::Display for Dependence {
     }
 }
 
-/// Takes out what is not selected of the tree whose root's node is `root`, and of the files that only the index knows; or says why the rest cannot be without it.
+/// Takes out what is not selected of the tree whose root's node is `root`, and of the files that only the index knows;
+/// or says why the rest cannot be without it.
 pub(crate) fn restrict(
     live: &Tree,
     root: &mut Node,
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
     use crate::change::selection::Selection;
     use crate::change::upper::{File, LiveName, Origin};
-    use crate::state::overlay_part::Part;
+    use crate::state::overlay_part::OverlayPart;
     use crate::tree::identity::Identity;
 
     fn path(text: &str) -> TreePath {
@@ -295,7 +297,7 @@ mod tests {
         let live = Tree::open(temporary.path()).unwrap();
         let paths = |paths: &[&str]| paths.iter().map(std::path::PathBuf::from).collect();
         let selection = Selection { included: paths(included), excluded: paths(excluded), ..Selection::default() };
-        let selection = selection.on(&Part::new("/".into(), "/nowhere".into()));
+        let selection = selection.on(&OverlayPart::new("/".into(), "/nowhere".into()));
         let mut root = node("", Some((2, true)), directory(DirectorySource::SamePlace, children));
         match restrict(&live, &mut root, &mut Vec::new(), &selection).unwrap() {
             Some(Dependence { path, on, .. }) => format!("{path} needs {on}"),

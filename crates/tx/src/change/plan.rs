@@ -1,7 +1,7 @@
 //! From what a transaction did to the operations that do it to the live tree.
 
-use super::op::{Op, Replaced, Source, Steps, Target};
-use crate::change::split_attribution::Theirs;
+use super::op::{Op, OpTarget, Replaced, Source, Steps};
+use crate::change::split_attribution::ByOthers;
 use crate::change::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::tree::attributes::Which;
 use crate::tree::path::TreePath;
@@ -14,9 +14,9 @@ pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
     if let What::Directory(directory) = &root.what {
         planner.children(&root.path, directory);
         if planner.has_changed_names(0, &root.path) || directory.attributes_differ {
-            planner.directory_attributes(&root.path, directory, Target::Root);
+            planner.directory_attributes(&root.path, directory, OpTarget::Root);
         }
-        planner.protect(Target::Root, directory.protection, None);
+        planner.protect(OpTarget::Root, directory.protection, None);
     }
     for file in indexed {
         planner.indexed(file);
@@ -31,7 +31,7 @@ struct Planner {
     change: Vec<Op>,
     finish: Vec<Op>,
     /// What is to be protected, and its inode if it is a file that was there before.
-    protected: Vec<(Target, Protection, Option<u64>)>,
+    protected: Vec<(OpTarget, Protection, Option<u64>)>,
     /// Slots of files that have one, by inode.
     staged: HashMap<u64, u32>,
     /// Inodes of live files that some name in the upper directory stands for.
@@ -41,8 +41,8 @@ struct Planner {
 
 impl Planner {
     fn steps(mut self) -> Steps {
-        // Links first, since their files may lie in directories that move; then the deepest directory first, since taking a directory away takes
-        // those in it along.
+        // Links first, since their files may lie in directories that move; then the deepest directory first, since
+        // taking a directory away takes those in it along.
         self.moves.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         let mut stage = self.links;
         stage.extend(self.moves.into_iter().map(|(_, op)| op));
@@ -59,8 +59,8 @@ impl Planner {
         self.next_slot - 1
     }
 
-    /// Whether names come or go in this very directory, by the operations since there were `before`. The time of any other is left alone: others may change
-    /// it meanwhile.
+    /// Whether names come or go in this very directory, by the operations since there were `before`. The time of any
+    /// other is left alone: others may change it meanwhile.
     fn has_changed_names(&self, before: usize, directory: &TreePath) -> bool {
         let start = directory.as_bytes().len() + usize::from(!directory.as_bytes().is_empty());
         let is_in_it = |at: &TreePath| at.as_bytes().get(start..).is_some_and(|name| !name.contains(&b'/'));
@@ -92,7 +92,8 @@ impl Planner {
         }
     }
 
-    /// Takes away what the live tree has at a node's name; only a directory, if a rename can replace anything else by itself.
+    /// Takes away what the live tree has at a node's name; only a directory, if a rename can replace anything else by
+    /// itself.
     fn remove(&mut self, node: &Node, directories_only: bool) {
         if let Some(LiveName { ino, directory, changed }) = node.live
             && (directory || !directories_only)
@@ -109,7 +110,7 @@ impl Planner {
     }
 
     /// Protects an object, or not any more, where it has a word to say on that.
-    fn protect(&mut self, target: Target, protection: Option<Protection>, ino: Option<u64>) {
+    fn protect(&mut self, target: OpTarget, protection: Option<Protection>, ino: Option<u64>) {
         self.protected.extend(protection.map(|protection| (target, protection, ino)));
     }
 
@@ -123,16 +124,18 @@ impl Planner {
                 directory.protection
             }
         };
-        self.protect(Target::Brought { at: node.path.clone(), ino: Some(node.ino) }, protection, None);
+        self.protect(OpTarget::Brought { at: node.path.clone(), ino: Some(node.ino) }, protection, None);
     }
 
     fn directory(&mut self, node: &Node, directory: &Directory) {
         let at = node.path.clone();
         let target = match (&directory.source, &directory.identity) {
-            (DirectorySource::New, _) => Target::Brought { at, ino: None },
-            (_, Some(identity)) => Target::Known { identity: identity.clone(), at },
-            (DirectorySource::Moved { ino, .. }, None) => Target::Brought { at, ino: Some(*ino) },
-            (DirectorySource::SamePlace, None) => Target::Brought { at, ino: node.live.as_ref().map(|live| live.ino) },
+            (DirectorySource::New, _) => OpTarget::Brought { at, ino: None },
+            (_, Some(identity)) => OpTarget::Known { identity: identity.clone(), at },
+            (DirectorySource::Moved { ino, .. }, None) => OpTarget::Brought { at, ino: Some(*ino) },
+            (DirectorySource::SamePlace, None) => {
+                OpTarget::Brought { at, ino: node.live.as_ref().map(|live| live.ino) }
+            }
         };
         match &directory.source {
             DirectorySource::New => {
@@ -165,7 +168,7 @@ impl Planner {
         self.protect(target, directory.protection, None);
     }
 
-    fn directory_attributes(&mut self, path: &TreePath, directory: &Directory, target: Target) {
+    fn directory_attributes(&mut self, path: &TreePath, directory: &Directory, target: OpTarget) {
         self.finish.push(Op::Attributes {
             source: Source::Upper(path.clone()),
             target,
@@ -188,7 +191,7 @@ impl Planner {
             let (at, over) = (node.path.clone(), replaced(node));
             self.change.push(Op::Place { slot, ino: origin.ino, at, directory: false, over });
         }
-        let target = Target::Known { identity: origin.identity.clone(), at: node.path.clone() };
+        let target = OpTarget::Known { identity: origin.identity.clone(), at: node.path.clone() };
         let source = Source::Upper(node.path.clone());
         self.rewrite(file, origin, source, target);
     }
@@ -202,19 +205,19 @@ impl Planner {
         }
         if indexed.file.content_differs || indexed.file.attributes_differ {
             let slot = self.stage_link(origin);
-            self.rewrite(&indexed.file, origin, Source::Index(indexed.path.clone()), Target::Staged(slot));
+            self.rewrite(&indexed.file, origin, Source::Index(indexed.path.clone()), OpTarget::Staged(slot));
         }
     }
 
-    fn rewrite(&mut self, file: &File, origin: &Origin, source: Source, target: Target) {
+    fn rewrite(&mut self, file: &File, origin: &Origin, source: Source, target: OpTarget) {
         if file.content_differs {
             self.change.push(Op::Update { source: source.clone(), target: target.clone(), ino: origin.ino });
         }
         if file.content_differs || file.attributes_differ {
             let which = match file.theirs {
                 None => Which::All,
-                Some(Theirs::Content(_)) => Which::ButTime,
-                Some(Theirs::Attributes) => Which::TimeAlone,
+                Some(ByOthers::Content(_)) => Which::ButTime,
+                Some(ByOthers::Attributes) => Which::TimeAlone,
             };
             self.finish.push(Op::Attributes { source, target: target.clone(), modified: None, which });
         }

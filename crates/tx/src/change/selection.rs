@@ -1,9 +1,9 @@
 //! Which part of a transaction its commit is about.
 //!
-//! Paths are those of the view. What was *read* below an ignored path is not validated. What is not *selected* is neither committed nor validated: a transaction that is in
-//! conflict with others can be committed without what is.
+//! Paths are those of the view. What was *read* below an ignored path is not validated. What is not *selected* is
+//! neither committed nor validated: a transaction that is in conflict with others can be committed without what is.
 
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::path::TreePath;
 use crate::validate::read_set::ReadSet;
 use std::os::unix::ffi::OsStrExt;
@@ -28,14 +28,14 @@ impl Selection {
     }
 
     /// What it comes to on one part.
-    pub(crate) fn on(&self, part: &Part) -> PartSelection {
+    pub(crate) fn on(&self, part: &OverlayPart) -> PartSelection {
         let all = |paths: &[PathBuf]| paths.iter().filter_map(|path| on_part(path, part)).collect();
         let included = (!self.included.is_empty()).then(|| all(&self.included));
         PartSelection { ignored: all(&self.ignored), included, excluded: all(&self.excluded) }
     }
 
     /// Takes what is not to be validated from what was read.
-    pub(crate) fn reduce(&self, read: Vec<(Part, ReadSet)>) -> Vec<(Part, ReadSet)> {
+    pub(crate) fn reduce(&self, read: Vec<(OverlayPart, ReadSet)>) -> Vec<(OverlayPart, ReadSet)> {
         if *self == Self::default() {
             return read;
         }
@@ -50,7 +50,7 @@ impl Selection {
 }
 
 /// Where a path lies on a part: at its root, if the whole part lies below the path.
-fn on_part(path: &Path, part: &Part) -> Option<TreePath> {
+fn on_part(path: &Path, part: &OverlayPart) -> Option<TreePath> {
     if part.live.starts_with(path) {
         return Some(TreePath::ROOT);
     }
@@ -95,13 +95,13 @@ mod tests {
             included: paths(&["/srv", "/etc/hosts"]),
             excluded: paths(&["/srv/data/cache"]),
         };
-        let on = |live: &str| selection.on(&Part::new(live.into(), "/nowhere".into()));
+        let on = |live: &str| selection.on(&OverlayPart::new(live.into(), "/nowhere".into()));
         let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
         let (root, data, other) = (on("/"), on("/srv/data"), on("/home"));
         assert!(root.has(&path("srv/x")) && root.has(&path("etc/hosts")) && !root.has(&path("etc/hosts.allow")));
         assert!(root.is_validated(&path("srv/x")) && !root.is_validated(&path("srv/log/a")));
         assert!(data.has(&path("x")) && !data.has(&path("cache")) && !data.has(&path("cache/deep")));
         assert!(!other.has(&TreePath::ROOT) && !other.has(&path("x")), "it lies elsewhere");
-        assert!(Selection::default().on(&Part::new("/".into(), "/x".into())).is_whole());
+        assert!(Selection::default().on(&OverlayPart::new("/".into(), "/x".into())).is_whole());
     }
 }

@@ -1,14 +1,16 @@
-//! Files that a transaction changes while others change them too: content and attributes are told apart, as by TxOS, which keeps versions of either (its paper's section 3.1,
-//! "multiple data objects").
+//! Files that a transaction changes while others change them too: content and attributes are told apart, as by TxOS,
+//! which keeps versions of either (its paper's section 3.1, "multiple data objects").
 //!
-//! To tell who has changed what of a file takes what it was like before. So one run is lost to learn which file it is, and before the next its attributes and a digest
-//! of its content are kept. Where others have changed nothing but the one, and the transaction nothing but the other, both are kept: a log that is given another owner
-//! while it is written, for example.
+//! To tell who has changed what of a file takes what it was like before. So one run is lost to learn which file it is,
+//! and before the next its attributes and a digest of its content are kept. Where others have changed nothing but the
+//! one, and the transaction nothing but the other, both are kept: a log that is given another owner while it is
+//! written, for example.
 //!
-//! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell whether it looked at the file's size before it set the
-//! mode, or at the mode before it wrote. Content that others changed is another matter: a transaction that has opened the file [may have read it](crate::validate::read_set).
+//! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell
+//! whether it looked at the file's size before it set the mode, or at the mode before it wrote. Content that others
+//! changed is another matter: a transaction that has opened the file [may have read it](crate::validate::read_set).
 
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::{CallPath, Tree};
 use crate::tree::path::TreePath;
@@ -29,7 +31,7 @@ type Digest = [u8; 32];
 
 /// One of them, as it was before the run began.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disputed {
+pub struct FileBaseline {
     /// Where it is in the live tree, and in the view.
     pub(crate) path: PathBuf,
     ino: u64,
@@ -41,7 +43,7 @@ pub struct Disputed {
 
 /// What others have changed of a file, where that is nothing that the transaction has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Theirs {
+pub(crate) enum ByOthers {
     /// Its content, and with it its size and time. Its attributes are these still.
     Content(Attributes),
     /// Its attributes.
@@ -57,7 +59,7 @@ pub(crate) struct Now<'a> {
 }
 
 /// What a transaction has made of it.
-pub(crate) struct Mine<'a> {
+pub(crate) struct OwnChange<'a> {
     pub(crate) attributes: &'a Attributes,
     /// Whether it has written to it.
     pub(crate) content: bool,
@@ -65,9 +67,10 @@ pub(crate) struct Mine<'a> {
     pub(crate) opened: bool,
 }
 
-impl Disputed {
-    /// What is at a path of the live tree now, before a run begins, if that is a file with one name on one of these parts.
-    pub fn of(path: &Path, parts: &[Part]) -> Option<Self> {
+impl FileBaseline {
+    /// What is at a path of the live tree now, before a run begins, if that is a file with one name on one of these
+    /// parts.
+    pub fn of(path: &Path, parts: &[OverlayPart]) -> Option<Self> {
         let around = parts.iter().filter_map(|part| Some((part, below(path, part)?)));
         let (part, below) = around.max_by_key(|(part, _)| part.live.components().count())?;
         Self::look(path, &part.live_tree().ok()?, &below).ok().flatten()
@@ -87,21 +90,23 @@ impl Disputed {
     }
 
     /// Where it is on a part, if it is on it.
-    pub(crate) fn on(&self, part: &Part) -> Option<TreePath> {
+    pub(crate) fn on(&self, part: &OverlayPart) -> Option<TreePath> {
         below(&self.path, part)
     }
 
-    /// What of it others have changed and the transaction has not; nothing where both have changed the same, or that cannot be told.
-    pub(crate) fn theirs(&self, mine: &Mine<'_>, now: &Now<'_>) -> io::Result<Option<Theirs>> {
+    /// What of it others have changed and the transaction has not; nothing where both have changed the same, or that
+    /// cannot be told.
+    pub(crate) fn theirs(&self, mine: &OwnChange<'_>, now: &Now<'_>) -> io::Result<Option<ByOthers>> {
         if now.ino != self.ino || now.stat.st_nlink != 1 {
             return Ok(None);
         }
         let (then, was) = (&self.attributes, self.attributes.modified);
         if !mine.content {
-            // It bears the time that the file had when its attributes were changed, or was given one that a later write has overruled.
+            // It bears the time that the file had when its attributes were changed, or was given one that a later write
+            // has overruled.
             let is_of_others = was <= mine.attributes.modified && mine.attributes.modified <= now.attributes.modified;
             let apart = !mine.opened && is_of_others && now.attributes.is_same_but_for_time(then);
-            return Ok(apart.then(|| Theirs::Content(then.clone())));
+            return Ok(apart.then(|| ByOthers::Content(then.clone())));
         }
         // They are those that the file had when it was first written to.
         let are_of_others = [then, &now.attributes].into_iter().any(|one| one.is_same_but_for_time(mine.attributes));
@@ -109,11 +114,11 @@ impl Disputed {
         let may_be_apart =
             are_of_others && now.attributes.modified == was && now.stat.st_size.cast_unsigned() == self.size;
         let Some(content) = self.content.filter(|_| may_be_apart) else { return Ok(None) };
-        Ok((digest(now.file)? == content).then_some(Theirs::Attributes))
+        Ok((digest(now.file)? == content).then_some(ByOthers::Attributes))
     }
 }
 
-fn below(path: &Path, part: &Part) -> Option<TreePath> {
+fn below(path: &Path, part: &OverlayPart) -> Option<TreePath> {
     TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes())
 }
 
@@ -135,27 +140,28 @@ mod tests {
     use super::*;
     use crate::tree::attributes::Moment;
 
-    fn part_at(live: &Path) -> Part {
-        Part::new(live.to_owned(), live.join("base"))
+    fn part_at(live: &Path) -> OverlayPart {
+        OverlayPart::new(live.to_owned(), live.join("base"))
     }
 
-    /// What is told of others, who do `change` to a file that was `before`, where the transaction has made its attributes `mine`, or written to it.
+    /// What is told of others, who do `change` to a file that was `before`, where the transaction has made its
+    /// attributes `mine`, or written to it.
     fn told(
         change: impl Fn(&Path),
         mine: impl Fn(&Attributes) -> Attributes,
         content: bool,
         opened: bool,
-    ) -> Option<Theirs> {
+    ) -> Option<ByOthers> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, "before").unwrap();
-        let before = Disputed::of(&path, &[part_at(directory.path())]).unwrap();
+        let before = FileBaseline::of(&path, &[part_at(directory.path())]).unwrap();
         let mine = mine(&before.attributes);
         change(&path);
         let object = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let (stat, file) = (fstat(&object).unwrap(), CallPath::of(object).unwrap());
         let now = Now { ino: stat.st_ino, stat: &stat, attributes: Attributes::of(&file).unwrap(), file: &file };
-        before.theirs(&Mine { attributes: &mine, content, opened }, &now).unwrap()
+        before.theirs(&OwnChange { attributes: &mine, content, opened }, &now).unwrap()
     }
 
     fn chmod(path: &Path) {
@@ -188,8 +194,8 @@ mod tests {
 
     #[test]
     fn attributes_and_content_are_told_apart() {
-        assert!(matches!(told(write, of_another, false, false), Some(Theirs::Content(_))));
-        assert_eq!(told(chmod, Attributes::clone, true, true), Some(Theirs::Attributes));
+        assert!(matches!(told(write, of_another, false, false), Some(ByOthers::Content(_))));
+        assert_eq!(told(chmod, Attributes::clone, true, true), Some(ByOthers::Attributes));
     }
 
     #[test]
@@ -212,7 +218,7 @@ mod tests {
     #[test]
     fn what_is_no_file_of_one_name_is_none() {
         let directory = tempfile::tempdir().unwrap();
-        let of = |path: &Path| Disputed::of(path, &[part_at(directory.path())]);
+        let of = |path: &Path| FileBaseline::of(path, &[part_at(directory.path())]);
         assert_eq!(of(directory.path()), None);
         assert_eq!(of(&directory.path().join("missing")), None);
         assert_eq!(of(Path::new("/elsewhere")), None);

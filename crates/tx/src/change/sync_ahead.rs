@@ -6,7 +6,8 @@ use std::path::Path;
 /// From so many files on it is worth a thread.
 pub(crate) const MANY: usize = 1000;
 
-/// Begins to bring everything of a part's file system to the disk. Nobody waits for it: the commit syncs by itself, and what is on the disk early does no harm.
+/// Begins to bring everything of a part's file system to the disk. Nobody waits for it: the commit syncs by itself, and
+/// what is on the disk early does no harm.
 pub(crate) fn begin(base: &Path) {
     let Ok(base) = File::open(base) else { return };
     let sync = move || rustix::fs::syncfs(base);

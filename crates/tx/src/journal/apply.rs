@@ -2,10 +2,10 @@
 
 mod names;
 
-use crate::change::{Op, Replaced, Source, Steps, Target};
+use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::{planted, step};
-use crate::journal::staging::{Aside, BringIn};
-use crate::state::overlay_part::Part;
+use crate::journal::staging::{BringIn, StagingArea};
+use crate::state::overlay_part::OverlayPart;
 use crate::state::private_place;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
@@ -50,8 +50,8 @@ pub(crate) struct Apply {
     stage: Option<Tree>,
     /// Where what they remove goes, if they remove anything.
     trash: Option<Tree>,
-    /// In a realm nothing can be moved from the upper directory.
-    realm: Option<Aside>,
+    /// In a target nothing can be moved from the upper directory.
+    target: Option<StagingArea>,
     /// Whether some of it may have been done before.
     again: bool,
 }
@@ -65,7 +65,7 @@ fn make(directory: &Path) -> io::Result<()> {
 
 impl Apply {
     /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
-    pub(crate) fn new(part: &Part, steps: &Steps, again: bool) -> Result<Self, ApplyError> {
+    pub(crate) fn new(part: &OverlayPart, steps: &Steps, again: bool) -> Result<Self, ApplyError> {
         if !private_place::is_private(&part.base) {
             let what = format!("using {}, which others can write to: move away what lies there", part.base.display());
             return Err(ApplyError::new(what, io::ErrorKind::PermissionDenied.into()));
@@ -75,9 +75,9 @@ impl Apply {
         };
         let failed = |source| ApplyError::new(format!("reaching {}", part.live.display()), source);
         let live = part.live_tree().map_err(failed)?;
-        let (realm, stage, trash) = match &part.realm {
-            Some(realm) => {
-                let (aside, stage, trash) = Aside::prepare(realm, &live).map_err(failed)?;
+        let (target, stage, trash) = match &part.target {
+            Some(target) => {
+                let (aside, stage, trash) = StagingArea::prepare(target, &live).map_err(failed)?;
                 (Some(aside), Some(stage), Some(trash))
             }
             None => {
@@ -98,7 +98,7 @@ impl Apply {
             index: index.exists().then(|| open(&index)).transpose()?,
             stage,
             trash,
-            realm,
+            target,
             again,
         })
     }
@@ -111,10 +111,10 @@ impl Apply {
         self.trash.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes away the further names that files were given aside: they would change those files' times later, when somebody else has read them already. Nothing of the steps is
-    /// needed any more.
+    /// Takes away the further names that files were given aside: they would change those files' times later, when
+    /// somebody else has read them already. Nothing of the steps is needed any more.
     pub(crate) fn unlink_staged(&self, steps: &Steps) {
-        let Some(stage) = self.stage.as_ref().filter(|_| self.realm.is_none()) else { return };
+        let Some(stage) = self.stage.as_ref().filter(|_| self.target.is_none()) else { return };
         for op in &steps.stage {
             if let Op::StageLink { slot, .. } = op {
                 // What is left goes with the directory.
@@ -125,7 +125,7 @@ impl Apply {
 
     /// Removes what was put aside where others could come across it.
     pub(crate) fn clear(&self, steps: &Steps) -> Result<(), ApplyError> {
-        let Some(aside) = &self.realm else { return Ok(()) };
+        let Some(aside) = &self.target else { return Ok(()) };
         aside.clear(&self.live, steps).map_err(|source| ApplyError::new("removing what was put aside", source))
     }
 
@@ -152,7 +152,8 @@ impl Apply {
         done.map_err(|source| ApplyError::new(self.words(op), source))
     }
 
-    /// Lifts the protection of all that an operation has to do with in the live tree. What is to be protected is again behind all else.
+    /// Lifts the protection of all that an operation has to do with in the live tree. What is to be protected is again
+    /// behind all else.
     fn lift_for(&self, op: &Op) -> io::Result<()> {
         let at = match op {
             Op::StageDirectory { from: at, .. }
@@ -194,10 +195,10 @@ impl Apply {
     }
 
     fn words(&self, op: &Op) -> String {
-        let target = |target: &Target| match target {
-            Target::Staged(slot) => format!("file {slot}, which was put aside,"),
-            Target::Root => self.live.path().display().to_string(),
-            Target::Known { at, .. } | Target::Brought { at, .. } => self.live.shown(at),
+        let target = |target: &OpTarget| match target {
+            OpTarget::Staged(slot) => format!("file {slot}, which was put aside,"),
+            OpTarget::Root => self.live.path().display().to_string(),
+            OpTarget::Known { at, .. } | OpTarget::Brought { at, .. } => self.live.shown(at),
         };
         match op {
             Op::StageDirectory { from, .. } => format!("putting {} aside", self.live.shown(from)),
@@ -274,7 +275,7 @@ impl Apply {
     }
 
     fn make_directory(&self, at: &TreePath, slot: u32) -> io::Result<()> {
-        if self.realm.is_none() {
+        if self.target.is_none() {
             // It has its place already?
             if self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(slot)))?.is_some() {
                 self.put(self.stage_tree()?.root(), &slot_name(slot), at, None)?;
@@ -297,9 +298,9 @@ impl Apply {
         over: Option<Replaced>,
     ) -> io::Result<()> {
         // Nobody else writes to the upper directory: where it was read a moment ago, everything is there.
-        if self.again || self.realm.is_some() {
+        if self.again || self.target.is_some() {
             let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
-            if let Some(aside) = &self.realm {
+            if let Some(aside) = &self.target {
                 return BringIn { upper: &self.upper, stage: self.stage_tree()?, live: &self.live, aside }
                     .bring(at, &stat);
             }
@@ -337,18 +338,19 @@ impl Apply {
         }
     }
 
-    /// Opens what is to be changed as a mere place; nothing where others have removed or replaced it since the commit point.
-    fn object(&self, target: &Target) -> io::Result<Option<OwnedFd>> {
+    /// Opens what is to be changed as a mere place; nothing where others have removed or replaced it since the commit
+    /// point.
+    fn object(&self, target: &OpTarget) -> io::Result<Option<OwnedFd>> {
         let found = match target {
-            Target::Root => self.live.object(&TreePath::ROOT),
-            Target::Staged(slot) => self.stage_tree()?.object(&TreePath::ROOT.join(&slot_name(*slot))),
-            Target::Known { at, .. } if planted("by-name") => self.live.object(at),
-            Target::Known { identity, .. } => match identity.open(&self.live) {
-                Err(error) if is_gone(&error) && self.realm.is_none() => return Ok(None),
+            OpTarget::Root => self.live.object(&TreePath::ROOT),
+            OpTarget::Staged(slot) => self.stage_tree()?.object(&TreePath::ROOT.join(&slot_name(*slot))),
+            OpTarget::Known { at, .. } if planted("by-name") => self.live.object(at),
+            OpTarget::Known { identity, .. } => match identity.open(&self.live) {
+                Err(error) if is_gone(&error) && self.target.is_none() => return Ok(None),
                 object => object,
             },
-            Target::Brought { at, .. } if self.realm.is_some() => self.live.object(at),
-            Target::Brought { at, ino } => match self.live.object(at) {
+            OpTarget::Brought { at, .. } if self.target.is_some() => self.live.object(at),
+            OpTarget::Brought { at, ino } => match self.live.object(at) {
                 Err(error) if is_missing(&error) || leads_elsewhere(&error) => return Ok(None),
                 object => {
                     let object = object?;
@@ -360,13 +362,14 @@ impl Apply {
         found.map(Some)
     }
 
-    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any more.
-    fn was_done(&self, target: &Target) -> io::Result<bool> {
-        let Target::Staged(slot) = target else { return Ok(false) };
+    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any
+    /// more.
+    fn was_done(&self, target: &OpTarget) -> io::Result<bool> {
+        let OpTarget::Staged(slot) = target else { return Ok(false) };
         Ok(self.again && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())
     }
 
-    fn protect(&self, target: &Target, protection: Protection, slot: Option<u32>) -> io::Result<()> {
+    fn protect(&self, target: &OpTarget, protection: Protection, slot: Option<u32>) -> io::Result<()> {
         if self.was_done(target)? {
             return Ok(());
         }
@@ -381,7 +384,7 @@ impl Apply {
         object.map_or(Ok(()), |object| protection.give(object.as_fd()))
     }
 
-    fn update(&self, source: &Source, target: &Target) -> io::Result<()> {
+    fn update(&self, source: &Source, target: &OpTarget) -> io::Result<()> {
         if self.was_done(target)? {
             return Ok(());
         }
@@ -392,14 +395,14 @@ impl Apply {
         bring(&from, &rustix::fs::open(CallPath::of(object)?.text, flags, Mode::empty())?.into())
     }
 
-    fn attributes(&self, source: &Source, target: &Target, modified: Option<Moment>, which: Which) -> io::Result<()> {
+    fn attributes(&self, source: &Source, target: &OpTarget, modified: Option<Moment>, which: Which) -> io::Result<()> {
         if self.was_done(target)? {
             return Ok(());
         }
         let (from, path) = self.source(source)?;
         let stat = from.stat(&path)?;
         let mut attributes = Attributes::new(&stat, xattr::read(&from.call_path(&path)?)?.own);
-        if let Some(aside) = &self.realm {
+        if let Some(aside) = &self.target {
             aside.translate(&mut attributes);
         }
         if let Some(modified) = modified {

@@ -1,8 +1,10 @@
 //! From the directories that a transaction leaves to the live tree.
 //!
 //! ```text
-//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ look again ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
-//!   └───────────────── change_set ────────────────────┘ └─ prepare ─┘                └── a crash from here on is finished by `recover` ──┘
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ revalidate ─▶ journal (the commit point)
+//!   └───────────────── change_set ────────────────────┘ └─ prepare ────────────┘        │
+//!                   journal closed ◀─ sync ◀─ apply ◀───────────────────────────────────┘
+//!                   └── a crash after the commit point is finished by `recover` ──┘
 //! ```
 
 use crate::change::Steps;
@@ -11,9 +13,9 @@ use crate::journal::apply::{Apply, ApplyError};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::prepare::{Prepared, sync};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::private_place;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 
 /// Commits what was prepared.
 pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
@@ -43,8 +45,8 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
 
 fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) -> Result<(), CommitError> {
     let Circumstances { again, ordered } = circumstances;
-    let realm = journal.parts.iter().find_map(|(part, _)| part.realm.as_ref());
-    let owner = realm.map(Realm::owner).transpose();
+    let target = journal.parts.iter().find_map(|(part, _)| part.target.as_ref());
+    let owner = target.map(Target::owner).transpose();
     let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
     let trees: Vec<_> = journal
         .parts
@@ -57,8 +59,8 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
         if journal.durable && !ordered {
             sync(trees.iter().map(|(_, part, _)| *part))?;
         }
-        // What was put aside in a realm must be gone before the realm goes on, and must not be looked for after that.
-        if realm.is_some() {
+        // What was put aside in a target must be gone before the target goes on, and must not be looked for after that.
+        if target.is_some() {
             let marked = file.mark_applied(journal.durable);
             marked.map_err(|source| ApplyError::new("noting how far the commit is", source))?;
         }
@@ -67,8 +69,8 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
         apply.clear(steps)?;
     }
     step();
-    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the order is kept, to wait for this is to wait for
-    // everything, and for nothing that others have written.
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the
+    // order is kept, to wait for this is to wait for everything, and for nothing that others have written.
     let elsewhere = journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
     file.mark_done(journal.durable && (elsewhere || ordered))
         .map_err(|source| ApplyError::new("closing the journal", source))?;
@@ -77,7 +79,7 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
     Ok(())
 }
 
-fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), CommitError> {
+fn do_all(file: &JournalFile, trees: &[(Apply, &OverlayPart, &Steps)]) -> Result<(), CommitError> {
     if !file.is_staged() {
         for (apply, part, steps) in trees {
             // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
@@ -96,9 +98,10 @@ fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), Co
     Ok(())
 }
 
-/// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power since. Any other file system whose
-/// part is missing is one that is not mounted yet. What somebody else has put in its place is not the part.
-fn is_lost_memory(part: &Part) -> bool {
+/// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power
+/// since. Any other file system whose part is missing is one that is not mounted yet. What somebody else has put in its
+/// place is not the part.
+fn is_lost_memory(part: &OverlayPart) -> bool {
     !(private_place::is_private(&part.base) && part.base.exists())
         && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
 }

@@ -1,8 +1,9 @@
-//! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit point.
+//! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit
+//! point.
 
 use crate::change::Steps;
 use crate::crash::{planted, step};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,7 +24,7 @@ pub(crate) struct Journal {
     /// Whether it has to survive a loss of power.
     pub durable: bool,
     /// What is done where.
-    pub parts: Vec<(Part, Steps)>,
+    pub parts: Vec<(OverlayPart, Steps)>,
 }
 
 impl Journal {
@@ -63,10 +64,10 @@ impl Journal {
         [&Self::head(body), body].concat()
     }
 
-    /// The same for a realm that lives again, under other ids perhaps.
+    /// The same for a target that lives again, under other ids perhaps.
     pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
-        for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
-            realm.live_again(root, first_id);
+        for target in self.parts.iter_mut().filter_map(|(part, _)| part.target.as_mut()) {
+            target.live_again(root, first_id);
         }
         self
     }
@@ -121,7 +122,8 @@ impl JournalFile {
         let _ = std::fs::remove_file(self.next());
     }
 
-    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where what was written must be before.
+    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where
+    /// what was written must be before.
     pub(crate) fn publish(&self, sync: bool) -> io::Result<()> {
         std::fs::rename(self.next(), self.path())?;
         step();
@@ -161,7 +163,7 @@ impl JournalFile {
         File::create(self.staged_mark()).map(drop)
     }
 
-    /// Whether everything was done in a realm, and only what was put aside there may be left.
+    /// Whether everything was done in a target, and only what was put aside there may be left.
     pub(crate) fn is_applied(&self) -> bool {
         self.applied_mark().exists()
     }
@@ -172,9 +174,11 @@ impl JournalFile {
         if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
     }
 
-    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having been committed.
+    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having
+    /// been committed.
     ///
-    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once more.
+    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once
+    /// more.
     pub(crate) fn mark_done(&self, sync: bool) -> io::Result<()> {
         std::fs::rename(self.path(), self.done())?;
         if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
@@ -208,7 +212,7 @@ mod tests {
             }],
             ..Steps::default()
         };
-        let part = Part::new("/".into(), "/base".into());
+        let part = OverlayPart::new("/".into(), "/base".into());
         Journal { durable: true, parts: vec![(part, steps)] }
     }
 

@@ -1,4 +1,4 @@
-//! The way of a change set into the live tree: prepared, written to the journal, applied, and finished after a crash.
+//! The way of a change set into the live tree: prepared, written to the journal and applied.
 
 pub(crate) mod apply;
 pub(crate) mod commit;
@@ -6,5 +6,4 @@ pub(crate) mod commit_error;
 pub(crate) mod file;
 pub(crate) mod order;
 pub(crate) mod prepare;
-pub(crate) mod recover;
 pub(crate) mod staging;

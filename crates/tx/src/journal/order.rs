@@ -1,14 +1,16 @@
 //! Commits that need no barrier before their end, because the file system keeps the order of changes to its names.
 //!
-//! A loss of power undoes such changes from the last one back (the log of xfs, the journal of ext4, which is one for all that is on them). Where a commit consists of
-//! nothing else, the journal's appearing under its name, the changes that it tells of and its closing reach the disk in that order without being waited for one by one: what
-//! is found is before, after, or a journal to finish. Only the content of new files is no such change: it is written out before the journal gets its name. The
-//! one barrier is at the commit's end, behind the journal's closing, and waits for the file system's own journal alone: a sync would wait for all that others have written.
+//! A loss of power undoes such changes from the last one back (the log of xfs, the journal of ext4, which is one for
+//! all that is on them). Where a commit consists of nothing else, the journal's appearing under its name, the changes
+//! that it tells of and its closing reach the disk in that order without being waited for one by one: what is found is
+//! before, after, or a journal to finish. Only the content of new files is no such change: it is written out before the
+//! journal gets its name. The one barrier is at the commit's end, behind the journal's closing, and waits for the file
+//! system's own journal alone: a sync would wait for all that others have written.
 //!
 //! Content that is written in place is not ordered, so that a commit with any has its journal on the disk before.
 
-use crate::change::change_set::PartChanges;
 use crate::change::{Op, Sign};
+use crate::validate::change_set::PartChanges;
 use pando_kernel::{ext4, page_cache};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -24,7 +26,7 @@ const MOST: usize = 64;
 pub(crate) fn new_files(directory: &Path, parts: &[PartChanges]) -> Option<Vec<PathBuf>> {
     let device = std::fs::metadata(directory).ok()?.dev();
     let is_beside = |part: &PartChanges| std::fs::metadata(&part.part.base).is_ok_and(|base| base.dev() == device);
-    let is_ordered = parts.iter().all(|part| part.part.realm.is_none() && is_beside(part) && consists_of_names(part));
+    let is_ordered = parts.iter().all(|part| part.part.target.is_none() && is_beside(part) && consists_of_names(part));
     if !is_ordered || !keeps_order(directory, device) {
         return None;
     }
@@ -36,7 +38,8 @@ pub(crate) fn new_files(directory: &Path, parts: &[PartChanges]) -> Option<Vec<P
     (files.len() <= MOST).then_some(files)
 }
 
-/// Whether nothing is written in place, and nothing comes but directories and files whose content is known: a long symbolic link has some too, on older kernels.
+/// Whether nothing is written in place, and nothing comes but directories and files whose content is known: a long
+/// symbolic link has some too, on older kernels.
 fn consists_of_names(part: &PartChanges) -> bool {
     let steps = &part.steps;
     let mut ops = steps.stage.iter().chain(&steps.change).chain(&steps.finish);
@@ -54,7 +57,8 @@ fn keeps_order(directory: &Path, device: u64) -> bool {
     }
 }
 
-/// Brings the content of files, and the journal that is written, to the disk, or on its way there before anything that is done to names from now on.
+/// Brings the content of files, and the journal that is written, to the disk, or on its way there before anything that
+/// is done to names from now on.
 pub(crate) fn write_out(files: &[PathBuf], written: File) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |path: &PathBuf| rustix::fs::open(path, flags, Mode::empty()).map(File::from);

@@ -1,17 +1,18 @@
-//! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
+//! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here,
+//! and nothing of it is seen by others.
 
-use crate::change::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
 use crate::change::{Change, Op, Sign};
 use crate::crash::{planted, step};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::order;
-use crate::journal::staging::Aside;
-use crate::state::overlay_part::Part;
+use crate::journal::staging::StagingArea;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
+use crate::validate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, revalidate};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ const SLACK: u64 = 256 << 10;
 /// Nobody fills so much within a commit: then none is kept free.
 const PLENTY: u64 = 1 << 30;
 
-/// The directories where a commit in a realm puts things aside, and what lies in them for a moment.
+/// The directories where a commit in a target puts things aside, and what lies in them for a moment.
 const NAMES_ASIDE: u64 = 8;
 
 /// A commit that is ready: its journal is written, and lacks nothing but its name.
@@ -37,11 +38,12 @@ pub(crate) struct Prepared {
     /// Whether the [order](crate::journal::order) of all that it does is kept.
     pub(crate) ordered: bool,
     /// What was found on each part.
-    found: Vec<(Part, Source)>,
+    found: Vec<(OverlayPart, Source)>,
 }
 
 impl Prepared {
-    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until it is committed.
+    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until
+    /// it is committed.
     pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
         let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
         let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
@@ -51,7 +53,7 @@ impl Prepared {
             return Ok(Self { file, journal, ordered: false, found });
         }
         parts.iter().try_for_each(make_room)?;
-        parts.iter_mut().filter(|part| part.part.realm.is_none()).try_for_each(make_directories)?;
+        parts.iter_mut().filter(|part| part.part.target.is_none()).try_for_each(make_directories)?;
         step();
         let ordered = if durable { order::new_files(directory, &parts) } else { None };
         for PartChanges { part, steps, source, .. } in parts {
@@ -59,7 +61,8 @@ impl Prepared {
             journal.parts.push((part, steps));
         }
         let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
-        // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal itself.
+        // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal
+        // itself.
         let forgets = durable && planted("no-fdatasync");
         if forgets {
             sync(journal.parts.iter().map(|(part, _)| part))?;
@@ -78,7 +81,7 @@ impl Prepared {
     }
 
     /// Gives back what preparing took, where the commit is not to be.
-    pub(crate) fn discard(directory: &Path, parts: &[Part]) {
+    pub(crate) fn discard(directory: &Path, parts: &[OverlayPart]) {
         JournalFile::of(directory).discard();
         for part in parts {
             // There need be none.
@@ -97,13 +100,14 @@ impl Prepared {
     }
 
     /// Whether still nobody is in conflict with it.
-    pub(crate) fn look_again(&self, begun: Moment, basis: impl FnOnce() -> Basis) -> Result<(), CommitError> {
+    pub(crate) fn revalidate(&self, begun: Moment, basis: impl FnOnce() -> Basis) -> Result<(), CommitError> {
         // One that changes nothing was over when it was validated.
-        if self.journal.parts.is_empty() { Ok(()) } else { look_again(&self.found, begun, &basis()) }
+        if self.journal.parts.is_empty() { Ok(()) } else { revalidate(&self.found, begun, &basis()) }
     }
 }
 
-/// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across them.
+/// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across
+/// them.
 fn make_directories(part: &mut PartChanges) -> Result<(), CommitError> {
     let slots: Vec<_> = part
         .steps
@@ -126,7 +130,7 @@ fn make_directories(part: &mut PartChanges) -> Result<(), CommitError> {
     Ok(())
 }
 
-fn make_aside(part: &Part, slots: &[(TreePath, u32)]) -> io::Result<HashMap<TreePath, Identity>> {
+fn make_aside(part: &OverlayPart, slots: &[(TreePath, u32)]) -> io::Result<HashMap<TreePath, Identity>> {
     let private = |error: Errno| if error == Errno::EXIST { Ok(()) } else { Err(error) };
     rustix::fs::mkdir(part.stage(), Mode::RWXU).or_else(private)?;
     let stage = Tree::open(&part.stage())?;
@@ -142,23 +146,24 @@ fn make_aside(part: &Part, slots: &[(TreePath, u32)]) -> io::Result<HashMap<Tree
 fn make_room(part: &PartChanges) -> Result<(), CommitError> {
     let at = part.part.live.display();
     keep_room(part).map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
-    let Some(realm) = &part.part.realm else { return Ok(()) };
-    if !part.part.way.is_empty() {
+    let Some(target) = &part.part.target else { return Ok(()) };
+    if !part.part.mount_path.is_empty() {
         let room = is_room_in_memory(part);
         room.map_err(|source| CommitError::Prepare { what: format!("looking for room on {at}"), source })?;
     }
-    let tried = realm.owner().and_then(|_owner| Aside::try_out(&part.part.live_tree()?));
+    let tried = target.owner().and_then(|_owner| StagingArea::try_out(&part.part.live_tree()?));
     tried.map_err(|source| CommitError::Prepare {
         what: format!("making a directory in {at} for what comes and goes"),
         source,
     })
 }
 
-/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
+/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file
+/// system, or by itself.
 fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
     let failed = |source| CommitError::Prepare { what: "syncing the journal".into(), source };
     let device = written.metadata().map_err(failed)?.dev();
-    let beside = |part: &Part| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
+    let beside = |part: &OverlayPart| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
     let parts = || journal.parts.iter().map(|(part, _)| part);
     sync(parts())?;
     if !parts().any(beside) {
@@ -182,8 +187,8 @@ fn names(part: &PartChanges) -> u64 {
 fn keep_room(part: &PartChanges) -> io::Result<()> {
     let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
     let content = |change: &&Change| change.sign == Sign::Changed && change.content;
-    // Into a realm everything is copied.
-    let copied = |change: &&Change| part.part.realm.is_some() || content(change);
+    // Into a target everything is copied.
+    let copied = |change: &&Change| part.part.target.is_some() || content(change);
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
     let free = rustix::fs::statvfs(&part.part.base)?;
     let names = names(part);
@@ -191,7 +196,7 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     if is_plenty(SLACK + names + bytes) {
         return Ok(());
     }
-    let held = if rewritten || part.part.realm.is_some() { held(part, copied)? } else { 0 };
+    let held = if rewritten || part.part.target.is_some() { held(part, copied)? } else { 0 };
     let wanted = SLACK + names + held;
     if is_plenty(wanted) {
         return Ok(());
@@ -203,7 +208,8 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     }
 }
 
-/// How many bytes of the disk the content of some changes takes: a file may be larger than any disk, and nearly all of it hole.
+/// How many bytes of the disk the content of some changes takes: a file may be larger than any disk, and nearly all of
+/// it hole.
 fn held(part: &PartChanges, wanted: impl Fn(&&Change) -> bool) -> io::Result<u64> {
     /// What the kernel counts blocks in.
     const BLOCK: u64 = 512;
@@ -212,7 +218,8 @@ fn held(part: &PartChanges, wanted: impl Fn(&&Change) -> bool) -> io::Result<u64
     part.changes.iter().filter(|change| wanted(change) && change.bytes > 0).map(of_one).sum()
 }
 
-/// Makes sure that a file system in memory has room for what comes. It is a realm's, where nobody takes any of that meanwhile.
+/// Makes sure that a file system in memory has room for what comes. It is a target's, where nobody takes any of that
+/// meanwhile.
 fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
     let free = rustix::fs::fstatvfs(part.part.open()?)?;
     let comes = || part.changes.iter().filter(|change| change.sign != Sign::Removed);
@@ -225,10 +232,10 @@ fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
 }
 
 /// Brings everything of the parts' file systems to the disk.
-pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
+pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a OverlayPart>) -> Result<(), CommitError> {
     for part in parts {
         let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
-        let live = || if part.realm.is_some() { Ok(rustix::fs::syncfs(part.open()?)?) } else { Ok(()) };
+        let live = || if part.target.is_some() { Ok(rustix::fs::syncfs(part.open()?)?) } else { Ok(()) };
         sync(&part.base)
             .and_then(|()| live())
             .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;

@@ -1,8 +1,9 @@
-//! Bringing what is new into a realm: copied to where things are put aside in its own file system, and moved from there to its place.
+//! Bringing what is new into a target: copied to where things are put aside in its own file system, and moved from
+//! there to its place.
 
-use crate::change::{Op, Steps, Target};
+use crate::change::{Op, OpTarget, Steps};
 use crate::crash::step;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::Tree;
 use crate::tree::copying::Copying;
@@ -14,27 +15,28 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
 
-/// The directory at a realm's root where a commit puts aside what comes and goes.
+/// The directory at a target's root where a commit puts aside what comes and goes.
 const HIDDEN: &str = ".pando-tx";
 const STAGE: &str = "stage";
 const TRASH: &str = "trash";
 
-/// The hidden directory of a commit in a realm. The realm can have put anything in its place: it is reached without following links.
+/// The hidden directory of a commit in a target. The target can have put anything in its place: it is reached without
+/// following links.
 #[derive(Debug)]
-pub(crate) struct Aside {
-    realm: Realm,
+pub(crate) struct StagingArea {
+    target: Target,
     /// When names in the root directory last changed, before the hidden directory came.
     root_modified: Moment,
 }
 
-impl Aside {
+impl StagingArea {
     /// Looks whether it can be made, and leaves nothing there. Nobody has been told of a commit yet.
     pub(crate) fn try_out(live: &Tree) -> io::Result<()> {
         let modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
         remove_all(live, HIDDEN)?;
         make(live, HIDDEN)?;
         step();
-        // A realm can have mounted something there.
+        // A target can have mounted something there.
         let tried = live.subtree(&name(HIDDEN)).map(drop);
         let removed = remove_all(live, HIDDEN);
         set_modified(live, modified)?;
@@ -42,18 +44,18 @@ impl Aside {
     }
 
     /// Removes what a crash before the commit point has left there.
-    pub(crate) fn forget(realm: &Realm, live: &Tree) -> io::Result<()> {
+    pub(crate) fn forget(target: &Target, live: &Tree) -> io::Result<()> {
         let modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
         if live.look(&name(HIDDEN))?.is_none() {
             return Ok(());
         }
-        let _owner = realm.owner()?;
+        let _owner = target.owner()?;
         remove_all(live, HIDDEN)?;
         set_modified(live, modified)
     }
 
     /// Makes it, with the directories for what comes and what goes.
-    pub(crate) fn prepare(realm: &Realm, live: &Tree) -> io::Result<(Self, Tree, Tree)> {
+    pub(crate) fn prepare(target: &Target, live: &Tree) -> io::Result<(Self, Tree, Tree)> {
         let root_modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
         make(live, HIDDEN)?;
         let hidden = live.subtree(&name(HIDDEN))?;
@@ -61,25 +63,25 @@ impl Aside {
             make(&hidden, directory)?;
         }
         let (stage, trash) = (hidden.subtree(&name(STAGE))?, hidden.subtree(&name(TRASH))?);
-        Ok((Self { realm: realm.clone(), root_modified }, stage, trash))
+        Ok((Self { target: target.clone(), root_modified }, stage, trash))
     }
 
     /// Removes it, and gives the root directory the time that it has without it.
     pub(crate) fn clear(&self, live: &Tree, steps: &Steps) -> io::Result<()> {
         remove_all(live, HIDDEN)?;
         let of_root = steps.finish.iter().find_map(|op| match op {
-            Op::Attributes { target: Target::Root, modified, .. } => *modified,
+            Op::Attributes { target: OpTarget::Root, modified, .. } => *modified,
             _ => None,
         });
         set_modified(live, of_root.unwrap_or(self.root_modified))
     }
 
-    /// Makes owners of the realm's earlier life those of its present one.
+    /// Makes owners of the target's earlier life those of its present one.
     pub(crate) fn translate(&self, attributes: &mut Attributes) {
-        attributes.uid = self.realm.now(attributes.uid);
-        attributes.gid = self.realm.now(attributes.gid);
+        attributes.uid = self.target.now(attributes.uid);
+        attributes.gid = self.target.now(attributes.gid);
         for (name, value) in &mut attributes.xattrs {
-            inner_ids::translate(name, value, |id| self.realm.now(id));
+            inner_ids::translate(name, value, |id| self.target.now(id));
         }
     }
 }
@@ -102,8 +104,8 @@ fn make(tree: &Tree, name: &str) -> io::Result<()> {
     }
 }
 
-/// Removes a name in a tree's root with everything below it. A link is removed, and never followed; what a realm has mounted there is neither entered nor
-/// removed, and an error.
+/// Removes a name in a tree's root with everything below it. A link is removed, and never followed; what a target has
+/// mounted there is neither entered nor removed, and an error.
 fn remove_all(tree: &Tree, at: &str) -> io::Result<()> {
     let mut left = vec![name(at)];
     // A directory comes up twice: it is gone once those in it are.
@@ -144,12 +146,12 @@ pub(crate) struct BringIn<'a> {
     pub(crate) upper: &'a Tree,
     pub(crate) stage: &'a Tree,
     pub(crate) live: &'a Tree,
-    pub(crate) aside: &'a Aside,
+    pub(crate) aside: &'a StagingArea,
 }
 
 impl BringIn<'_> {
-    /// Brings one object, with everything below it, to the same place in the live tree. What it finds there is what an earlier run has brought: if
-    /// that is a directory it is whole, since it came by one rename.
+    /// Brings one object, with everything below it, to the same place in the live tree. What it finds there is what an
+    /// earlier run has brought: if that is a directory it is whole, since it came by one rename.
     pub(crate) fn bring(&self, at: &TreePath, stat: &Stat) -> io::Result<()> {
         let is_directory = kind(stat) == FileType::Directory;
         if is_directory && self.live.look(at)?.is_some_and(|found| kind(&found) == FileType::Directory) {

@@ -1,24 +1,27 @@
-//! A *spare*: the beginning of a transaction, made before anybody asks for one.
+//! A *prewarmed transaction*: the beginning of one, made before anybody asks for one.
 //!
 //! ```text
-//!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program   = spare ─▶ is it current?
+//!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program  ─▶ is it current?
 //!                                                    │ a ticket, seven descriptors (its lock among them)
 //!                                                    ▼
 //!   taker:              rename ─▶ joined, instead of a view that is made now
 //! ```
 //!
-//! Nobody has looked at a view that is made ahead, so that the kernel has kept nothing of the live tree in it, but for the places that it was made of: the roots of
-//! mounts, sockets, and the directories on the way to them. A spare is *current* as long as these, the mounts and the sockets are what they were; one that is
-//! not is thrown away. Nothing in it counts as read: its places are excepted as those of any view are, and a transaction begins when it is taken.
+//! Nobody has looked at a view that is made ahead, so that the kernel has kept nothing of the live tree in it, but for
+//! the places that it was made of: the roots of mounts, sockets, and the directories on the way to them. A prewarmed
+//! transaction is *current* as long as these, the mounts and the sockets are what they were; one that is not is thrown
+//! away. Nothing in it counts as read: its places are excepted as those of any view are, and a transaction begins when
+//! it is taken.
 //!
-//! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
+//! On disk a prewarmed transaction is a transaction under a name that none can have. Its lock travels with it: where it
+//! is held by nobody, a crash has left it.
 
 use crate::prewarm::ticket::Ticket;
 use crate::state::begin_timestamp::{self, Grain};
 use crate::state::clock::Clock;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::trash::{self, Sweep};
@@ -39,15 +42,16 @@ use std::path::{Path, PathBuf};
 /// How the names of their directories begin.
 const PREFIX: &str = ".spare-";
 
-/// How what is kept of one begins; the last byte is the version of the format. No version before had a name of that length there.
+/// How what is kept of one begins; the last byte is the version of the format. No version before had a name of that
+/// length there.
 const FORMAT: [u8; 2] = [0xff, 2];
 
-/// How many descriptors a spare consists of.
+/// How many descriptors a prewarmed transaction consists of.
 const DESCRIPTORS: usize = 7;
 
 /// One that is nobody's transaction yet. It is removed with this value.
 #[derive(Debug)]
-pub struct Spare {
+pub struct Prewarmed {
     site: Site,
     state: State,
     mounts: MountWatch,
@@ -62,7 +66,7 @@ pub struct Spare {
 /// One that is given to another process.
 #[derive(Debug)]
 pub struct HandedOver {
-    /// What [`Spare::accept`] knows it by.
+    /// What [`Prewarmed::accept`] knows it by.
     pub ticket: String,
     /// What it consists of, beside its files.
     pub descriptors: Vec<OwnedFd>,
@@ -70,16 +74,18 @@ pub struct HandedOver {
     pub remains: Remains,
 }
 
-/// What a transaction leaves that was made of a spare. As long as somebody else holds its view, the taker does not wait for the kernel to take that apart, which is some 15 ms.
+/// What a transaction leaves that was made of a prewarmed transaction. As long as somebody else holds its view, the
+/// taker does not wait for the kernel to take that apart, which is some 15 ms.
 #[derive(Debug)]
 pub struct Remains {
-    home: Home,
+    home: StateDirectory,
     sweep: Sweep,
     held: Vec<OwnedFd>,
 }
 
 impl Remains {
-    /// Lets go of the view, and deletes what was thrown away: the spare itself, where the taker ended before it had taken it.
+    /// Lets go of the view, and deletes what was thrown away: the prewarmed transaction itself, where the taker ended
+    /// before it had taken it.
     pub fn clear(self) {
         drop(self.held);
         clear(&self.home);
@@ -90,7 +96,7 @@ impl Remains {
 /// What is on disk of it. It is removed with this value.
 #[derive(Debug)]
 pub(crate) struct Site {
-    home: Home,
+    home: StateDirectory,
     directory: PathBuf,
     group: PathBuf,
     sweep: Sweep,
@@ -99,7 +105,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    fn new<'a>(home: &Home, directory: &Path, group: &Path, parts: impl IntoIterator<Item = &'a Part>) -> Self {
+    fn new<'a>(
+        home: &StateDirectory,
+        directory: &Path,
+        group: &Path,
+        parts: impl IntoIterator<Item = &'a OverlayPart>,
+    ) -> Self {
         let sweep = Sweep::behind(home, parts.into_iter());
         Self { home: home.clone(), directory: directory.to_owned(), group: group.to_owned(), sweep, owned: true }
     }
@@ -115,7 +126,7 @@ impl Site {
 pub(crate) struct State {
     pub(crate) record: Record,
     pub(crate) plan: ViewPlan,
-    /// When each part's root had last changed before the spare looked like it.
+    /// When each part's root had last changed before the prewarmed transaction looked like it.
     pub(crate) roots: Vec<Moment>,
     outside: Outside,
     /// The maps of the program that tells what is read, by the kernel's numbers.
@@ -131,7 +142,7 @@ impl State {
     }
 }
 
-/// A spare, taken apart by whoever makes a transaction of it.
+/// A prewarmed transaction, taken apart by whoever makes a transaction of it.
 pub(crate) struct Taken {
     pub(crate) state: State,
     pub(crate) namespaces: ViewNamespaces,
@@ -199,15 +210,16 @@ impl Outside {
     }
 }
 
-impl Spare {
-    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a thread. `before` is who was [still](Self::still) when
-    /// another was made.
+impl Prewarmed {
+    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a
+    /// thread. `before` is who was [still](Self::still) when another was made.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile (ResourceBusy).
-    pub fn make(home: &Home, number: u32, before: &Still) -> Result<Self, CallError> {
-        let name = TxName::spare(number);
+    /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile
+    /// (ResourceBusy).
+    pub fn make(home: &StateDirectory, number: u32, before: &Still) -> Result<Self, CallError> {
+        let name = TxName::prewarmed(number);
         home.prepare()?;
         let directory = home.directory().join(format!(".{name}"));
         let new = home.directory().join(format!(".new-{name}"));
@@ -226,13 +238,13 @@ impl Spare {
             first_begun: None,
             parts: plan.parts().cloned().collect(),
             roots: Vec::new(),
-            realm: None,
+            target: None,
             group,
             holder: std::process::id().cast_signed(),
             places: plan.places(),
             listener: None,
-            written_through: false,
-            disputed: Vec::new(),
+            synchronous_writes: false,
+            baselines: Vec::new(),
             known_names: Vec::new(),
             ignored: Vec::new(),
             lost: None,
@@ -277,12 +289,12 @@ impl Spare {
         directory.join("spare")
     }
 
-    /// Gives it to another process, which [accepts](Self::accept) it, and whose transaction begins now. From now on it is removed by whoever holds its descriptors, behind
-    /// [him](Remains::clear) or by the next recovery.
+    /// Gives it to another process, which [accepts](Self::accept) it, and whose transaction begins now. From now on it
+    /// is removed by whoever holds its descriptors, behind [him](Remains::clear) or by the next recovery.
     ///
     /// # Errors
     ///
-    /// The spare itself, where it is not current any more.
+    /// The prewarmed transaction itself, where it is not current any more.
     pub fn hand_over(mut self) -> Result<HandedOver, Box<Self>> {
         // Where that takes a tick of the clock, the taker waits for it, and nobody else.
         if self.state.plan.grain == Grain::Fine {
@@ -310,8 +322,8 @@ impl Spare {
     ///
     /// # Errors
     ///
-    /// InvalidData for what is no spare of this home, or one of another version of this program.
-    pub fn accept(home: &Home, ticket: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+    /// InvalidData for what is no prewarmed transaction of this directory, or one of another version of this program.
+    pub fn accept(home: &StateDirectory, ticket: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let Ticket { name, begun } = ticket.parse().map_err(|_| invalid())?;
         let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
@@ -339,7 +351,7 @@ impl Spare {
 
     /// When a transaction on it begins: when its keeper saw that it was current, or now.
     pub(crate) fn begin(&self) -> io::Result<Moment> {
-        // All that the spare's making did to the live tree was done before.
+        // All that the prewarmed transaction's making did to the live tree was done before.
         self.begun.map_or_else(|| begin_timestamp::now(&self.site.directory, self.state.plan.grain), Ok)
     }
 
@@ -387,7 +399,7 @@ fn in_a_thread(plan: &ViewPlan, directory: &Path, mut watch: Watch) -> Result<(V
 }
 
 /// Removes those that belong to nobody any more.
-pub(crate) fn clear(home: &Home) {
+pub(crate) fn clear(home: &StateDirectory) {
     for entry in std::fs::read_dir(home.directory()).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
             continue;
@@ -423,11 +435,11 @@ mod tests {
     #[test]
     fn what_is_no_spare_is_refused() {
         let root = tempfile::tempdir().unwrap();
-        let home = Home::new(root.path());
+        let home = StateDirectory::new(root.path());
         let descriptors = || (0..DESCRIPTORS).map(|_| tempfile::tempfile().unwrap().into()).collect::<Vec<OwnedFd>>();
         for name in ["run-1-0", ".spare-../x", ".spare-none"] {
-            assert!(Spare::accept(&home, name, descriptors()).is_err(), "{name}");
+            assert!(Prewarmed::accept(&home, name, descriptors()).is_err(), "{name}");
         }
-        assert!(Spare::accept(&home, ".spare-none", Vec::new()).is_err());
+        assert!(Prewarmed::accept(&home, ".spare-none", Vec::new()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What a spare is handed over by: which one it is, and when the transaction begins that is made of it.
+//! What a prewarmed transaction is handed over by: which one it is, and when the transaction begins that is made of it.
 //!
 //! Whoever gives it away has seen that it is current at that moment, while the taker's program was still starting.
 

@@ -1,9 +1,10 @@
 //! The moment that parts what was changed before a transaction from what was changed after.
 //!
-//! File systems take their times from a clock that moves once a timer tick, so that two changes a millisecond apart can bear the same time: a file that
-//! was written right before a transaction began would look as if somebody had written to it since. Either the transaction begins with a new tick, which
-//! is milliseconds of waiting; or, since Linux 6.13, a time that somebody has seen is followed by finer ones, and no file whose file system does so
-//! (ext4, xfs, btrfs, tmpfs) gets an earlier one any more.
+//! File systems take their times from a clock that moves once a timer tick, so that two changes a millisecond apart can
+//! bear the same time: a file that was written right before a transaction began would look as if somebody had written
+//! to it since. Either the transaction begins with a new tick, which is milliseconds of waiting; or, since Linux 6.13,
+//! a time that somebody has seen is followed by finer ones, and no file whose file system does so (ext4, xfs, btrfs,
+//! tmpfs) gets an earlier one any more.
 //!
 //! Some keep whole seconds. There a transaction begins with a new second.
 
@@ -46,8 +47,8 @@ impl Grain {
     }
 }
 
-/// A moment that everything changed before is older than, and nothing that is changed from now on. `grain` is the coarsest of all file systems that matter;
-/// `directory` is one that nobody else changes.
+/// A moment that everything changed before is older than, and nothing that is changed from now on. `grain` is the
+/// coarsest of all file systems that matter; `directory` is one that nobody else changes.
 pub(crate) fn now(directory: &Path, grain: Grain) -> io::Result<Moment> {
     if grain == Grain::Second {
         return Ok(next_second());
@@ -62,7 +63,8 @@ pub(crate) fn now(directory: &Path, grain: Grain) -> io::Result<Moment> {
             }
         }
     }
-    // By the exact clock: a fine time is one of its times, and on a busy machine a tick may come late, with a time that has passed long since.
+    // By the exact clock: a fine time is one of its times, and on a busy machine a tick may come late, with a time that
+    // has passed long since.
     let before = Moment::exactly_now();
     while Moment::now() <= before {
         std::thread::sleep(PAUSE);

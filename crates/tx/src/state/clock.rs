@@ -1,14 +1,16 @@
 //! Whether the clock was set back.
 //!
-//! What was changed since a transaction began is told from what was changed before by the times that file systems keep, which are this machine's clock's. Where
-//! that is set back meanwhile (a time server's step, somebody's date(1)), what others change after that bears a time of before, and would be
-//! overwritten, or have been read, without anybody noticing. So it is noted how far the clock is ahead of one that nobody can set.
+//! What was changed since a transaction began is told from what was changed before by the times that file systems keep,
+//! which are this machine's clock's. Where that is set back meanwhile (a time server's step, somebody's date(1)), what
+//! others change after that bears a time of before, and would be overwritten, or have been read, without anybody
+//! noticing. So it is noted how far the clock is ahead of one that nobody can set.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 
-/// How long two looks at the clock may be apart, in nanoseconds, for what lies between them to be told: mostly they are a fiftieth of that.
+/// How long two looks at the clock may be apart, in nanoseconds, for what lies between them to be told: mostly they are
+/// a fiftieth of that.
 const APART: i64 = 5_000;
 
 /// How often they are repeated for that. On a machine that is busier the best one counts.
@@ -22,7 +24,8 @@ const DOUBT: i64 = 100_000;
 pub(crate) struct Clock {
     /// In nanoseconds.
     ahead: i64,
-    /// The time namespace (since Linux 5.6) in which that was so: each has its own time since this machine was switched on.
+    /// The time namespace (since Linux 5.6) in which that was so: each has its own time since this machine was switched
+    /// on.
     space: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The mark of a commit that is under way on a transaction which another process holds.
 //!
-//! Who commits such a transaction can be killed, and it is still there. But what the kernel told of its reads has been read and is not told again, and its processes stand
-//! still: the mark says so to whoever comes next.
+//! Who commits such a transaction can be killed, and it is still there. But what the kernel told of its reads has been
+//! read and is not told again, and its processes stand still: the mark says so to whoever comes next.
 
 use pando_kernel::lock::FileLock;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The mark, and the lock on it that says that whoever set it lives.
 #[derive(Debug)]
-pub(crate) struct Underway {
+pub(crate) struct CommitMark {
     path: PathBuf,
     _lock: FileLock,
 }
@@ -18,7 +18,7 @@ fn path(directory: &Path) -> PathBuf {
     directory.join("committing")
 }
 
-impl Underway {
+impl CommitMark {
     /// Sets it in a transaction's directory; `None` where it is set.
     pub(crate) fn begin(directory: &Path) -> io::Result<Option<Self>> {
         let path = path(directory);
@@ -49,13 +49,13 @@ mod tests {
     fn it_outlives_who_set_it_until_it_is_taken_away() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
-        assert!(!Underway::was_interrupted(at).unwrap());
-        let underway = Underway::begin(at).unwrap().expect("nobody else is at it");
-        assert!(Underway::begin(at).unwrap().is_none() && !Underway::was_interrupted(at).unwrap());
+        assert!(!CommitMark::was_interrupted(at).unwrap());
+        let underway = CommitMark::begin(at).unwrap().expect("nobody else is at it");
+        assert!(CommitMark::begin(at).unwrap().is_none() && !CommitMark::was_interrupted(at).unwrap());
         drop(underway);
-        assert!(Underway::begin(at).unwrap().is_none() && Underway::was_interrupted(at).unwrap());
+        assert!(CommitMark::begin(at).unwrap().is_none() && CommitMark::was_interrupted(at).unwrap());
         std::fs::remove_file(path(at)).unwrap();
-        Underway::begin(at).unwrap().expect("it was taken away").take_away().unwrap();
-        assert!(!Underway::was_interrupted(at).unwrap());
+        CommitMark::begin(at).unwrap().expect("it was taken away").take_away().unwrap();
+        assert!(!CommitMark::was_interrupted(at).unwrap());
     }
 }

@@ -1,8 +1,9 @@
 //! Where transactions are kept.
 //!
 //! ```text
-//!   ROOT/var/lib/pando/tx/NAME/     record.json  lock  journal  part-0/{upper,work,stage,trash}   of the mount that all of this lies on
-//!   MOUNT/.pando-tx/ID/             upper  work  stage  trash                                      of each other mount
+//!   ROOT/var/lib/pando/tx/NAME/     record.json  lock  journal
+//!     part-0/                       upper  work  stage  trash     of the mount that all of this lies on
+//!   MOUNT/.pando-tx/ID/             upper  work  stage  trash     of each other mount
 //!   ROOT/var/lib/pando/tx/.trash/   what is being deleted
 //!   CGROUP2/pando-tx/ID             the processes
 //! ```
@@ -24,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// All transactions of one Pando.
 #[derive(Clone, Debug)]
-pub struct Home {
+pub struct StateDirectory {
     root: PathBuf,
     directory: PathBuf,
     /// Where what is found out about the kernel is kept.
@@ -41,25 +42,27 @@ pub(crate) struct Rescue {
     pub(crate) arguments: Vec<OsString>,
 }
 
-impl Home {
+impl StateDirectory {
     /// Those of the Pando whose state lies under `root`, `/` for the machine's own.
     pub fn new(root: &Path) -> Self {
         let directory = root.join("var/lib/pando/tx");
         Self { root: root.to_owned(), kept: directory.clone(), directory, rescue: None, patience: None }
     }
 
-    /// Those of a realm whose own are kept in `directory`.
-    pub fn of_realm(&self, directory: &Path) -> Self {
+    /// Those of a target whose own are kept in `directory`.
+    pub fn of_target(&self, directory: &Path) -> Self {
         let (root, rescue) = (directory.to_owned(), self.rescue.clone());
         Self { root, directory: directory.to_owned(), kept: self.kept.clone(), rescue, patience: self.patience }
     }
 
-    /// The same, for a process whose death leaves nobody frozen: `program`, with these arguments, is executed then, and is to recover.
+    /// The same, for a process whose death leaves nobody frozen: `program`, with these arguments, is executed then, and
+    /// is to recover.
     pub fn rescued_by(self, program: OsString, arguments: Vec<OsString>) -> Self {
         Self { rescue: Some(Rescue { program, arguments }), ..self }
     }
 
-    /// The same, for a process that waits for another's commit, or for another that has the realm to itself, no longer than `limit` at a time.
+    /// The same, for a process that waits for another's commit, or for another that has the target to itself, no longer
+    /// than `limit` at a time.
     pub fn patient_for(self, limit: Option<Duration>) -> Self {
         Self { patience: limit, ..self }
     }
@@ -102,8 +105,8 @@ impl Home {
         format!("-{hash:016x}")
     }
 
-    /// The name of a transaction's part on a mount of its own. No other transaction's has it, not even a later one's of the same name: what an earlier one has thrown away
-    /// is deleted by its path, which may take until then.
+    /// The name of a transaction's part on a mount of its own. No other transaction's has it, not even a later one's of
+    /// the same name: what an earlier one has thrown away is deleted by its path, which may take until then.
     pub(crate) fn part_name(&self, name: &TxName, unique: &str) -> String {
         format!("{name}{}.{unique}", self.mark())
     }

@@ -1,4 +1,5 @@
-//! What a transaction consists of on disk and in the kernel: its directory, record, overlay parts, control group and times. Nothing here knows how it runs or commits.
+//! What a transaction consists of on disk and in the kernel: its directory, record, overlay parts, control group and
+//! times. Nothing here knows how it runs or commits.
 
 pub(crate) mod begin_timestamp;
 pub(crate) mod clock;

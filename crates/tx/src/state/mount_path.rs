@@ -1,8 +1,10 @@
-//! The way to a part of a realm that lies on a file system of its own: the mounts that are crossed from the realm's root directory, and what each of them is.
+//! The path to a part of a target that lies on a file system of its own: the mounts that are crossed from the target's
+//! root directory, and what each of them is.
 //!
-//! The realm can unmount, replace and move any of them at any time, and what it has put in their place must be neither read nor changed. So each is looked for
-//! by its name in a directory of the file system before it, with no link followed and no other mount entered on the way there, and what is found is compared
-//! with what the view was made of. Before that nothing is asked of it: if it is some other file system, who serves that may be standing still.
+//! The target can unmount, replace and move any of them at any time, and what it has put in their place must be neither
+//! read nor changed. So each is looked for by its name in a directory of the file system before it, with no link
+//! followed and no other mount entered on the way there, and what is found is compared with what the view was made of.
+//! Before that nothing is asked of it: if it is some other file system, who serves that may be standing still.
 
 use crate::tree::confined::{ident_of_handle, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
@@ -55,14 +57,14 @@ pub(crate) fn ident_of_root(place: impl AsFd) -> io::Result<u64> {
     Ok(ident_of_handle(&FileHandle::of(place)?))
 }
 
-/// Goes the way from the root of a realm, and opens the directory that it ends at.
+/// Follows the mounts from the root of a target, and opens the directory that it ends at.
 ///
 /// # Errors
 ///
 /// One that [`is_gone`] where another file system, or none, is there by now.
-pub(crate) fn follow(root: OwnedFd, way: &[Crossing]) -> io::Result<OwnedFd> {
+pub(crate) fn follow(root: OwnedFd, path: &[Crossing]) -> io::Result<OwnedFd> {
     let mut at = root;
-    for Crossing { at: place, device, root } in way {
+    for Crossing { at: place, device, root } in path {
         let found = found(&at, place)?;
         if found.device != *device || ident_of_root(&found.place)? != *root {
             return Err(Errno::STALE.into());
@@ -73,7 +75,7 @@ pub(crate) fn follow(root: OwnedFd, way: &[Crossing]) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Whether an error of [`follow`] says that the realm has not got the file system any more, at least not there.
+/// Whether an error of [`follow`] says that the target has not got the file system any more, at least not there.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     is_missing(error) || leads_elsewhere(error) || error.raw_os_error() == Some(Errno::STALE.raw_os_error())
 }

@@ -56,7 +56,7 @@ impl fmt::Display for TxName {
 
 impl TxName {
     /// One for what is no transaction yet, `spare-PID-NUMBER`.
-    pub(crate) fn spare(number: u32) -> Self {
+    pub(crate) fn prewarmed(number: u32) -> Self {
         Self(format!("spare-{}-{number}", std::process::id()))
     }
 

@@ -1,9 +1,9 @@
-//! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
-//! be moved into place by a rename.
+//! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file
+//! system, so that what is new can be moved into place by a rename.
 
 use crate::state::mount_path::{self, Crossing};
 use crate::state::private_place;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree};
 use rustix::fs::{Mode, OFlags};
@@ -14,25 +14,26 @@ use std::path::{Path, PathBuf};
 
 /// One part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct OverlayPart {
     /// The root of the live tree: a mount point.
     pub live: PathBuf,
     /// The directory that everything of the part lies in.
     pub base: PathBuf,
-    /// The realm whose it is, if it is no part of this machine's own files.
-    pub realm: Option<Realm>,
-    /// The way to it from that realm's root directory; none to that itself.
-    #[serde(default)]
-    pub way: Vec<Crossing>,
+    /// The target whose it is, if it is no part of this machine's own files.
+    #[serde(rename = "realm")]
+    pub target: Option<Target>,
+    /// The mounts that are crossed from that target's root directory to the part; none for the root directory itself.
+    #[serde(default, rename = "way")]
+    pub mount_path: Vec<Crossing>,
     /// Where its changes are kept [in memory](crate::transaction::in_memory), if they are.
     #[serde(default)]
     pub memory: Option<PathBuf>,
 }
 
-impl Part {
+impl OverlayPart {
     /// One of this machine's own.
     pub(crate) fn new(live: PathBuf, base: PathBuf) -> Self {
-        Self { live, base, realm: None, way: Vec::new(), memory: None }
+        Self { live, base, target: None, mount_path: Vec::new(), memory: None }
     }
 
     /// Whether it is another's part, wherever each says that its changes are.
@@ -50,29 +51,32 @@ impl Part {
         self.memory.as_deref().unwrap_or(&self.base)
     }
 
-    /// Opens the root of the live tree. In a realm it is the one that the view was made of, or none.
+    /// Opens the root of the live tree. In a target it is the one that the view was made of, or none.
     pub(crate) fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Some(realm) = &self.realm else { return Ok(rustix::fs::open(&self.live, flags, Mode::empty())?) };
-        let root = rustix::fs::open(realm.root()?, flags, Mode::empty())?;
-        // The way to it was by a pid: if the process still lives it was the process's.
-        realm.root()?;
-        mount_path::follow(root, &self.way)
+        let Some(target) = &self.target else { return Ok(rustix::fs::open(&self.live, flags, Mode::empty())?) };
+        let root = rustix::fs::open(target.root()?, flags, Mode::empty())?;
+        // Its path was by a pid: if the process still lives it was the process's.
+        target.root()?;
+        mount_path::follow(root, &self.mount_path)
     }
 
-    /// The live tree, to be read and changed by paths below its root. In a realm, whose root is an overlay, the numbers of inodes do not last.
+    /// The live tree, to be read and changed by paths below its root. In a target, whose root is an overlay, the
+    /// numbers of inodes do not last.
     pub(crate) fn live_tree(&self) -> io::Result<Tree> {
-        Ok(Tree::opened(self.open()?, &self.live, self.realm.is_some()))
+        Ok(Tree::opened(self.open()?, &self.live, self.target.is_some()))
     }
 
-    /// Whether the file system that it lay on is not the realm's any more: it was in memory, and the realm has unmounted it, or ended and begun anew.
+    /// Whether the file system that it lay on is not the target's any more: it was in memory, and the target has
+    /// unmounted it, or ended and begun anew.
     pub(crate) fn is_gone(&self) -> bool {
-        !self.way.is_empty() && self.open().is_err_and(|error| mount_path::is_gone(&error))
+        !self.mount_path.is_empty() && self.open().is_err_and(|error| mount_path::is_gone(&error))
     }
 
-    /// Whether a mount of this machine's own is not where it was: others have unmounted it, or mounted something over it. Its directory, which no other file system has, lies on it.
+    /// Whether a mount of this machine's own is not where it was: others have unmounted it, or mounted something over
+    /// it. Its directory, which no other file system has, lies on it.
     pub(crate) fn is_unmounted(&self) -> bool {
-        self.realm.is_none() && !self.base.exists()
+        self.target.is_none() && !self.base.exists()
     }
 
     /// What was changed.
@@ -90,7 +94,7 @@ impl Part {
         self.work().join("index")
     }
 
-    /// Where a commit puts things aside. In a realm that is elsewhere.
+    /// Where a commit puts things aside. In a target that is elsewhere.
     pub fn stage(&self) -> PathBuf {
         self.base.join("stage")
     }
@@ -127,8 +131,9 @@ impl Part {
         Ok(Made { live: self.look_like_live()?, base })
     }
 
-    /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a change to the root, and every commit would touch, and
-    /// sync, every file system. Others may change the live root meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
+    /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a
+    /// change to the root, and every commit would touch, and sync, every file system. Others may change the live root
+    /// meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
     pub(crate) fn look_like_live(&self) -> io::Result<LiveRoot> {
         let live = self.open()?;
         let changed = Moment::changed(&rustix::fs::fstat(&live)?);
@@ -144,8 +149,9 @@ impl Part {
         rustix::fs::stat(self.live.join(".")).ok().map(|root| Moment::changed(&root))
     }
 
-    /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay and a commit have put there; whether
-    /// that was so. It takes a few calls, where deleting what may be anything has to look into every directory.
+    /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay
+    /// and a commit have put there; whether that was so. It takes a few calls, where deleting what may be anything has
+    /// to look into every directory.
     pub(crate) fn remove_empty(&self) -> bool {
         // The first that is full ends it: what is in the upper directory may be much.
         if std::fs::remove_dir(self.upper()).is_err() {
@@ -213,7 +219,7 @@ mod tests {
             });
             for number in 0..1000 {
                 let base = hidden.join(number.to_string());
-                let part = Part::new(mount.path().to_owned(), base.clone());
+                let part = OverlayPart::new(mount.path().to_owned(), base.clone());
                 part.make().unwrap();
                 pando_kernel::tree_removal::remove_tree(&base).unwrap();
             }

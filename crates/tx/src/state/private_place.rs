@@ -1,8 +1,9 @@
 //! The directory at the root of a mount that parts of transactions lie in, where others may write beside it.
 //!
-//! A mount such as /dev/shm can be written to by everybody, and one such as /run/user/1000 belongs to somebody. What is found there under the name that
-//! transactions use may be anybody's: a directory of his, or a link to where root would then write. So the directory is made and looked at by descriptor:
-//! it is this user's own, closed to others, and nobody else can put another in its place. Where that cannot be had there is no place
+//! A mount such as /dev/shm can be written to by everybody, and one such as /run/user/1000 belongs to somebody. What is
+//! found there under the name that transactions use may be anybody's: a directory of his, or a link to where root would
+//! then write. So the directory is made and looked at by descriptor: it is this user's own, closed to others, and
+//! nobody else can put another in its place. Where that cannot be had there is no place
 //! ([`io::ErrorKind::PermissionDenied`]), and the mount is shown read-only.
 
 use pando_kernel::trusted_directory::TrustedDirectory;
@@ -24,7 +25,8 @@ const MOST_PRIVATE: Mode = Mode::RWXU;
 ///
 /// # Errors
 ///
-/// `PermissionDenied` where somebody else could reach what lies in it; `AlreadyExists` where there is a directory of that name; what the calls say.
+/// `PermissionDenied` where somebody else could reach what lies in it; `AlreadyExists` where there is a directory of
+/// that name; what the calls say.
 pub(crate) fn make(base: &Path) -> io::Result<()> {
     let Some((hidden, name)) = place(base) else { return private_directory(base) };
     let way = way(hidden)?;
@@ -50,7 +52,8 @@ pub(crate) fn make(base: &Path) -> io::Result<()> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Whether what lies at `base` was made by [`make`]: nobody else can have put it there. Also true where it lies in no such directory.
+/// Whether what lies at `base` was made by [`make`]: nobody else can have put it there. Also true where it lies in no
+/// such directory.
 pub(crate) fn is_private(base: &Path) -> bool {
     place(base).is_none_or(|(hidden, _)| way(hidden).and_then(|way| open(hidden, way.as_ref())).is_ok())
 }
@@ -80,7 +83,8 @@ fn open(hidden: &Path, way: Option<&TrustedDirectory>) -> io::Result<OwnedFd> {
     }
 }
 
-/// The mount's root, if nobody can put something else in the place of what root makes there; nothing where a test has planted that this is not looked at.
+/// The mount's root, if nobody can put something else in the place of what root makes there; nothing where a test has
+/// planted that this is not looked at.
 fn way(hidden: &Path) -> io::Result<Option<TrustedDirectory>> {
     if crate::crash::planted("shared-place") {
         return Ok(None);

@@ -1,10 +1,10 @@
 //! What is known of a transaction on disk, from before its first directory is made until its last is gone.
 
-use crate::change::split_attribution::Disputed;
+use crate::change::split_attribution::FileBaseline;
 use crate::state::clock::Clock;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
-use crate::state::target::Realm;
+use crate::state::overlay_part::OverlayPart;
+use crate::state::target::Target;
 use crate::tree::attributes::Moment;
 use crate::validate::known_names::KnownNames;
 use pando_kernel::{CallError, Context};
@@ -28,13 +28,14 @@ pub struct Record {
     #[serde(default)]
     pub first_begun: Option<Moment>,
     /// Its parts, one a mount.
-    pub parts: Vec<Part>,
-    /// What each part's root was like when it began, by the [digest](crate::tree::attributes::Attributes::digest) of its attributes.
+    pub parts: Vec<OverlayPart>,
+    /// What each part's root was like when it began, by the [digest](crate::tree::attributes::Attributes::digest) of
+    /// its attributes.
     #[serde(default)]
     pub(crate) roots: Vec<u64>,
-    /// The realm that it is about, if that is not the host.
-    #[serde(default)]
-    pub realm: Option<Realm>,
+    /// The target that it is about, if that is not the host.
+    #[serde(default, rename = "realm")]
+    pub target: Option<Target>,
     /// The group of its processes.
     pub group: PathBuf,
     /// The pid of the process that it lives with.
@@ -44,11 +45,11 @@ pub struct Record {
     /// The descriptor, in that process, by which the kernel tells what is opened in it.
     pub listener: Option<i32>,
     /// Whether its changes are [on the disk as soon as they are made](crate::transaction::synchronous_writes).
-    #[serde(default)]
-    pub(crate) written_through: bool,
+    #[serde(default, rename = "written_through")]
+    pub(crate) synchronous_writes: bool,
     /// Files that others are known to change too, as they were before it began. Whoever takes it over knows of none.
     #[serde(skip)]
-    pub(crate) disputed: Vec<Disputed>,
+    pub(crate) baselines: Vec<FileBaseline>,
     /// The names in directories that others are known to change. Whoever takes it over knows of none.
     #[serde(skip)]
     pub(crate) known_names: Vec<KnownNames>,
@@ -91,7 +92,8 @@ impl Record {
         directory.join("lock")
     }
 
-    /// Writes it into the transaction's directory. It need not survive a loss of power: then its processes do not either.
+    /// Writes it into the transaction's directory. It need not survive a loss of power: then its processes do not
+    /// either.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
         let (path, next) = (Self::path(directory), directory.join("record.next"));
         let text = serde_json::to_vec(self).map_err(io::Error::other);
@@ -109,13 +111,34 @@ impl Record {
     }
 }
 
-/// Gives what is written its name. Where there was one before, the two change places: to take the place of a file has ext4 bring the new one's content on its way to the
-/// disk first (`auto_da_alloc`), which takes ten times as long.
+/// Gives what is written its name. Where there was one before, the two change places: to take the place of a file has
+/// ext4 bring the new one's content on its way to the disk first (`auto_da_alloc`), which takes ten times as long.
 fn put_in_place(next: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, next, CWD, path, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),
         // There was none, or the file system cannot.
         Err(Errno::NOENT | Errno::INVAL) => std::fs::rename(next, path),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `tx ls --json` prints, and what an earlier version has written.
+    #[test]
+    fn the_names_in_a_record_stay_what_they_were() {
+        let realm = r#"{"root":{"Process":{"pid":7,"started":9}},"first_id":131072,"began_with":65536,"others":"/g/guest","groups":"/g"}"#;
+        let text = format!(
+            r#"{{"name":"run-1","begun":{{"seconds":7,"nanoseconds":0}},"clock":null,"first_begun":null,
+                "parts":[{{"live":"/","base":"/b","realm":{realm},"way":[],"memory":"/m"}}],"roots":[5],"realm":{realm},
+                "group":"/g/tx-run-1","holder":7,"places":["/a"],"listener":null,"written_through":true,"ignored":["/i"],
+                "lost":null,"command":["sh"]}}"#
+        );
+        let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let record: Record = serde_json::from_str(&text).unwrap();
+        assert!(record.synchronous_writes && record.target.is_some() && record.parts[0].target.is_some());
+        assert_eq!(serde_json::to_value(&record).unwrap(), written);
     }
 }

@@ -24,7 +24,8 @@ impl Scope {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Lets `id` put processes into it that are born there (CLONE_INTO_CGROUP wants the right to write to cgroup.procs).
+    /// Lets `id` put processes into it that are born there (CLONE_INTO_CGROUP wants the right to write to
+    /// cgroup.procs).
     pub(crate) fn hand_to(&self, id: u32) -> Result<(), CallError> {
         let path = self.path.join("cgroup.procs");
         std::os::unix::fs::chown(&path, Some(id), Some(id)).context(|| format!("handing {} over", path.display()))
@@ -94,7 +95,8 @@ impl Scope {
             if left.is_zero() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut)).context(what);
             }
-            // The kernel tells of a change by POLLPRI; it may have come between reading and waiting, so that the wait is short.
+            // The kernel tells of a change by POLLPRI; it may have come between reading and waiting, so that the wait
+            // is short.
             let limit = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
             let _ = poll(&mut [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::PRI)], Some(&limit));
         }

@@ -1,8 +1,9 @@
-//! A system of processes inside this one, which a transaction can be about in its place: with a root, mounts and ids of its own, and a control group that
-//! holds all of its processes.
+//! A system of processes inside this one, which a transaction can be about in its place: with a root, mounts and ids of
+//! its own, and a control group that holds all of its processes.
 //!
-//! Its root file system is an overlay. That has two consequences. Nothing can be moved into it from outside: what is new is copied into a hidden directory
-//! of it, and moved from there. And the numbers of its directories do not last, so that its objects are told apart by their handles (`Tree::ident`).
+//! Its root file system is an overlay. That has two consequences. Nothing can be moved into it from outside: what is
+//! new is copied into a hidden directory of it, and moved from there. And the numbers of its directories do not last,
+//! so that its objects are told apart by their handles (`Tree::ident`).
 
 use crate::state::name::TxName;
 use pando_kernel::fs_owner::FsOwner;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// How its root directory is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RealmRoot {
+pub enum TargetRoot {
     /// Through its first process, which is told from a later one with its pid by when it started.
     Process {
         /// The pid.
@@ -25,11 +26,11 @@ pub enum RealmRoot {
     Path(PathBuf),
 }
 
-/// The realm.
+/// The target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Realm {
+pub struct Target {
     /// Its root directory.
-    pub root: RealmRoot,
+    pub root: TargetRoot,
     /// The id that its root user has here.
     pub first_id: u32,
     /// The one that it had when the transaction began: files that wait for recovery belong to that.
@@ -40,12 +41,12 @@ pub struct Realm {
     pub groups: PathBuf,
 }
 
-impl Realm {
+impl Target {
     /// The one whose first process is `pid`.
     pub fn of_process(pid: i32, first_id: u32, groups: PathBuf) -> Result<Self, CallError> {
         let started = process::start_time(pid).context(|| format!("looking at process {pid}"))?;
         Ok(Self {
-            root: RealmRoot::Process { pid, started },
+            root: TargetRoot::Process { pid, started },
             first_id,
             began_with: first_id,
             others: groups.join("guest"),
@@ -61,7 +62,7 @@ impl Realm {
     /// The same, or why not.
     pub(crate) fn process(&self) -> io::Result<i32> {
         match self.root {
-            RealmRoot::Process { pid, started } if process::start_time(pid).is_ok_and(|now| now == started) => Ok(pid),
+            TargetRoot::Process { pid, started } if process::start_time(pid).is_ok_and(|now| now == started) => Ok(pid),
             _ => Err(io::Error::new(io::ErrorKind::NotFound, "it does not run")),
         }
     }
@@ -69,14 +70,14 @@ impl Realm {
     /// The path of its root directory.
     pub fn root(&self) -> io::Result<PathBuf> {
         match &self.root {
-            RealmRoot::Process { .. } => Ok(PathBuf::from(format!("/proc/{}/root", self.process()?))),
-            RealmRoot::Path(path) => Ok(path.clone()),
+            TargetRoot::Process { .. } => Ok(PathBuf::from(format!("/proc/{}/root", self.process()?))),
+            TargetRoot::Path(path) => Ok(path.clone()),
         }
     }
 
     /// It has been put together again, under other ids perhaps.
     pub(crate) fn live_again(&mut self, root: &Path, first_id: u32) {
-        self.root = RealmRoot::Path(root.to_owned());
+        self.root = TargetRoot::Path(root.to_owned());
         self.first_id = first_id;
     }
 
@@ -104,22 +105,22 @@ impl Realm {
 mod tests {
     use super::*;
 
-    fn realm(root: RealmRoot) -> Realm {
-        Realm { root, first_id: 131_072, began_with: 65_536, others: "/g/guest".into(), groups: "/g".into() }
+    fn target(root: TargetRoot) -> Target {
+        Target { root, first_id: 131_072, began_with: 65_536, others: "/g/guest".into(), groups: "/g".into() }
     }
 
     #[test]
     fn a_process_that_ended_has_no_root_even_if_its_pid_is_anothers() {
         let pid = std::process::id().cast_signed();
         let started = process::start_time(pid).unwrap();
-        let now = realm(RealmRoot::Process { pid, started });
+        let now = target(TargetRoot::Process { pid, started });
         assert_eq!(now.root().unwrap(), PathBuf::from(format!("/proc/{pid}/root")));
-        assert!(realm(RealmRoot::Process { pid, started: started + 1 }).root().is_err());
+        assert!(target(TargetRoot::Process { pid, started: started + 1 }).root().is_err());
     }
 
     #[test]
-    fn ids_move_along_with_the_realm() {
-        let realm = realm(RealmRoot::Path("/x".into()));
-        assert_eq!((realm.now(65_536), realm.now(65_570), realm.now(0)), (131_072, 131_106, 0));
+    fn ids_move_along_with_the_target() {
+        let target = target(TargetRoot::Path("/x".into()));
+        assert_eq!((target.now(65_536), target.now(65_570), target.now(0)), (131_072, 131_106, 0));
     }
 }

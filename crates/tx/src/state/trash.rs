@@ -1,10 +1,10 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
-use crate::change::change_set::PartChanges;
-use crate::state::directory::Home;
-use crate::state::overlay_part::Part;
+use crate::state::directory::StateDirectory;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::private_place;
 use crate::state::record::Record;
+use crate::validate::change_set::PartChanges;
 use pando_kernel::tree_removal::{Protected, RemovalError, nothing_is_mounted_in, remove_tree_with};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -19,21 +19,23 @@ pub(crate) fn unique() -> String {
 }
 
 /// The parts on other mounts in which nothing was changed.
-pub(crate) fn untouched(directory: &Path, changes: &[PartChanges]) -> Vec<Part> {
+pub(crate) fn untouched(directory: &Path, changes: &[PartChanges]) -> Vec<OverlayPart> {
     let untouched = changes.iter().filter(|one| one.steps.is_empty() && !one.part.base.starts_with(directory));
     untouched.map(|one| one.part.on_disk()).collect()
 }
 
-/// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no more.
-pub(crate) fn remove_empty(parts: &[Part]) {
+/// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no
+/// more.
+pub(crate) fn remove_empty(parts: &[OverlayPart]) {
     for part in parts {
         // What is not empty is thrown away with the rest.
         part.remove_empty();
     }
 }
 
-/// Puts a transaction's directory where [`sweep`] finds it. Its record comes along, and leads to its parts on other mounts.
-pub(crate) fn throw_away(home: &Home, directory: &Path) -> io::Result<()> {
+/// Puts a transaction's directory where [`sweep`] finds it. Its record comes along, and leads to its parts on other
+/// mounts.
+pub(crate) fn throw_away(home: &StateDirectory, directory: &Path) -> io::Result<()> {
     create(&home.trash())?;
     match std::fs::rename(directory, home.trash().join(unique())) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -49,7 +51,7 @@ fn create(directory: &Path) -> io::Result<()> {
 }
 
 /// Deletes what was thrown away. What cannot be deleted stays for the next time.
-pub fn sweep(home: &Home) {
+pub fn sweep(home: &StateDirectory) {
     for entry in entries(&home.trash()) {
         if parts_elsewhere(home, &entry).iter().all(remove) {
             let _ = remove_all(&entry);
@@ -58,7 +60,7 @@ pub fn sweep(home: &Home) {
 }
 
 /// Why some of what was thrown away is not going to be deleted, by [`sweep`] or later: something is mounted in it.
-pub fn mounted_in_trash(home: &Home) -> Vec<RemovalError> {
+pub fn mounted_in_trash(home: &StateDirectory) -> Vec<RemovalError> {
     let trash = home.trash();
     let places = entries(&trash).flat_map(|entry| {
         let parts = parts_elsewhere(home, &entry).into_iter().map(|part| part.base);
@@ -71,28 +73,28 @@ pub fn mounted_in_trash(home: &Home) -> Vec<RemovalError> {
     places.filter_map(mounted).collect()
 }
 
-/// A [`sweep`] that is done later. It knows by itself what was thrown away at the roots of other mounts: where the home has been removed by then, with all that it says
-/// of that, nobody else would ever find it.
+/// A [`sweep`] that is done later. It knows by itself what was thrown away at the roots of other mounts: where the home
+/// has been removed by then, with all that it says of that, nobody else would ever find it.
 #[derive(Debug)]
 pub struct Sweep {
-    home: Home,
+    home: StateDirectory,
     /// The home's directory as it was then: another one may come to be in its place, which knows nothing of the parts.
     directory: Option<OwnedFd>,
-    elsewhere: Vec<Part>,
+    elsewhere: Vec<OverlayPart>,
 }
 
 impl Sweep {
     /// One of all that was thrown away.
-    pub fn of(home: &Home) -> Self {
+    pub fn of(home: &StateDirectory) -> Self {
         Self::new(home, entries(&home.trash()).flat_map(|entry| parts_elsewhere(home, &entry)).collect())
     }
 
     /// One behind a transaction with these parts, of which nothing was thrown away yet.
-    pub(crate) fn behind<'a>(home: &Home, parts: impl Iterator<Item = &'a Part>) -> Self {
-        Self::new(home, parts.filter(|part| is_elsewhere(home, part)).map(Part::on_disk).collect())
+    pub(crate) fn behind<'a>(home: &StateDirectory, parts: impl Iterator<Item = &'a OverlayPart>) -> Self {
+        Self::new(home, parts.filter(|part| is_elsewhere(home, part)).map(OverlayPart::on_disk).collect())
     }
 
-    fn new(home: &Home, elsewhere: Vec<Part>) -> Self {
+    fn new(home: &StateDirectory, elsewhere: Vec<OverlayPart>) -> Self {
         // What is below the home goes with it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = || rustix::fs::open(home.directory(), flags, Mode::empty()).ok();
@@ -115,12 +117,12 @@ impl Sweep {
     }
 }
 
-fn is_elsewhere(home: &Home, part: &Part) -> bool {
+fn is_elsewhere(home: &StateDirectory, part: &OverlayPart) -> bool {
     !part.base.starts_with(home.directory())
 }
 
 /// Deletes what of it lies at the roots of other mounts.
-pub fn sweep_mounts(home: &Home) {
+pub fn sweep_mounts(home: &StateDirectory) {
     for entry in entries(&home.trash()) {
         for part in parts_elsewhere(home, &entry) {
             remove(&part);
@@ -129,8 +131,9 @@ pub fn sweep_mounts(home: &Home) {
 }
 
 /// Removes a part on another mount, and what it lies in, if nobody else has a part in that; whether it is gone.
-pub(crate) fn remove(part: &Part) -> bool {
-    // Where its mount is another by now, as one in memory is after a reboot, what is found at its place may be anybody's.
+pub(crate) fn remove(part: &OverlayPart) -> bool {
+    // Where its mount is another by now, as one in memory is after a reboot, what is found at its place may be
+    // anybody's.
     if !private_place::is_private(&part.base) {
         return true;
     }
@@ -141,7 +144,8 @@ pub(crate) fn remove(part: &Part) -> bool {
     is_gone
 }
 
-/// Removes a directory with everything in it, whether it is protected or not. What is mounted in it, if ever anything is, is not what was thrown away, and keeps the rest.
+/// Removes a directory with everything in it, whether it is protected or not. What is mounted in it, if ever anything
+/// is, is not what was thrown away, and keeps the rest.
 fn remove_all(directory: &Path) -> Result<(), RemovalError> {
     nothing_is_mounted_in(directory, &[])?;
     remove_tree_with(directory, Protected::Go)
@@ -152,13 +156,13 @@ fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// The parts that a transaction that was thrown away has on other mounts.
-fn parts_elsewhere(home: &Home, thrown: &Path) -> Vec<Part> {
+fn parts_elsewhere(home: &StateDirectory, thrown: &Path) -> Vec<OverlayPart> {
     let parts = Record::read(thrown).map(|record| record.parts).unwrap_or_default();
-    parts.iter().filter(|part| is_elsewhere(home, part)).map(Part::on_disk).collect()
+    parts.iter().filter(|part| is_elsewhere(home, part)).map(OverlayPart::on_disk).collect()
 }
 
 /// How many names are in what was thrown away, counted up to `most`.
-pub fn rubbish(home: &Home, most: usize) -> usize {
+pub fn rubbish(home: &StateDirectory, most: usize) -> usize {
     let trash = home.trash();
     let parts = entries(&trash).flat_map(|entry| parts_elsewhere(home, &entry)).map(|part| part.base);
     parts.chain([trash.clone()]).fold(0, |count, place| count_below(&place, count, most))
@@ -184,11 +188,11 @@ mod tests {
     use crate::tree::attributes::Moment;
 
     /// A transaction that was thrown away, with two parts on another mount.
-    fn thrown_away(home: &Home, mount: &Path) {
+    fn thrown_away(home: &StateDirectory, mount: &Path) {
         home.prepare().unwrap();
         let name = "t".parse().unwrap();
         let hidden = mount.join(HIDDEN);
-        let part = |at: &str| Part::new(mount.to_owned(), hidden.join(at));
+        let part = |at: &str| OverlayPart::new(mount.to_owned(), hidden.join(at));
         let parts = vec![part("0.t"), part("1.t")];
         for part in &parts {
             part.make().unwrap();
@@ -203,13 +207,13 @@ mod tests {
             first_begun: None,
             parts,
             roots: Vec::new(),
-            realm: None,
+            target: None,
             group: PathBuf::new(),
             holder: 1,
             places: Vec::new(),
             listener: None,
-            written_through: false,
-            disputed: Vec::new(),
+            synchronous_writes: false,
+            baselines: Vec::new(),
             known_names: Vec::new(),
             ignored: Vec::new(),
             lost: None,
@@ -223,7 +227,7 @@ mod tests {
     #[test]
     fn what_was_thrown_away_is_swept_with_its_parts_on_other_mounts() {
         let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let home = Home::new(root.path());
+        let home = StateDirectory::new(root.path());
         thrown_away(&home, mount.path());
         sweep(&home);
         assert!(!mount.path().join(HIDDEN).exists());
@@ -233,7 +237,7 @@ mod tests {
     #[test]
     fn parts_on_other_mounts_go_also_if_the_home_was_removed_meanwhile_and_stay_as_long_as_it_may_need_them() {
         let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let home = Home::new(root.path());
+        let home = StateDirectory::new(root.path());
         thrown_away(&home, mount.path());
         let later = Sweep::of(&home);
         // It is a transaction again, that of a commit that was killed for example.
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn a_home_that_was_made_in_the_place_of_theirs_does_not_keep_them() {
         let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let home = Home::new(root.path());
+        let home = StateDirectory::new(root.path());
         thrown_away(&home, mount.path());
         let later = Sweep::of(&home);
         pando_kernel::tree_removal::remove_tree(home.directory()).unwrap();

@@ -1,14 +1,14 @@
-//! What processes outside hold when a command begins, through which it could reach them, or they it: names that they listen on, named fifos that they have
-//! open, and files that they write to through their memory.
+//! What processes outside hold when a command begins, through which it could reach them, or they it: names that they
+//! listen on, named fifos that they have open, and files that they write to through their memory.
 //!
 //! Whoever opens a fifo later is not known: to those inside it is another one, as any of the live tree's is in a view.
 
 use super::fifos::{Fifos, Holders, Search};
 use super::surroundings::Surroundings;
 use super::writes::KernelWrites;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::record::Record;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use pando_kernel::memory_map::{self, Written};
 use pando_kernel::{CallError, page_cache};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat2, readlinkat, statx};
@@ -27,7 +27,8 @@ const MOST_FIFOS: usize = 256;
 pub struct Bystanders {
     /// Names without a file that somebody listens on.
     pub(super) listening: BTreeSet<Vec<u8>>,
-    /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes longer than a short command.
+    /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes
+    /// longer than a short command.
     pub(super) fifos: Option<Fifos>,
     /// What is written to files of the kernel's, where that is told.
     pub(super) writes: Option<KernelWrites>,
@@ -37,10 +38,11 @@ pub struct Bystanders {
 type OpenFifo = (PathBuf, (u32, u32), u64);
 
 impl Bystanders {
-    /// Looks around outside of a transaction about a realm, or about the host. What is written to files through memory from now on is told by their times.
-    /// `tenants` are the processes outside that have memory, if that is known, but for those who are known to write to no file.
-    pub(crate) fn look(realm: Option<&Realm>, tenants: Option<BTreeSet<i32>>) -> Self {
-        let outside = Surroundings::new(realm);
+    /// Looks around outside of a transaction about a target, or about the host. What is written to files through memory
+    /// from now on is told by their times. `tenants` are the processes outside that have memory, if that is known, but
+    /// for those who are known to write to no file.
+    pub(crate) fn look(target: Option<&Target>, tenants: Option<BTreeSet<i32>>) -> Self {
+        let outside = Surroundings::new(target);
         // Where the kernel does not tell who opens them, they are others inside.
         let fifos = Fifos::new(outside.clone()).ok();
         let mut settled = HashSet::new();
@@ -50,7 +52,7 @@ impl Bystanders {
             for written in memory_map::written_by(pid).unwrap_or_default() {
                 if settled.insert(written.file) {
                     // What cannot be written, such as a file in memory, is what it is.
-                    let _ = settle(&written, realm.is_some());
+                    let _ = settle(&written, target.is_some());
                 }
             }
         }
@@ -59,7 +61,7 @@ impl Bystanders {
 
     /// The same for a transaction whose view another process holds.
     pub fn of(record: &Record) -> Self {
-        let mut found = Self::look(record.realm.as_ref(), None);
+        let mut found = Self::look(record.target.as_ref(), None);
         drop(found.search_for_fifos());
         found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)), true);
         found
@@ -70,7 +72,8 @@ impl Bystanders {
         self.fifos.as_mut().and_then(Fifos::search)
     }
 
-    /// The view that is beside them, by a path that leads into it, and whether it is heard of what is written in it to files of the kernel's.
+    /// The view that is beside them, by a path that leads into it, and whether it is heard of what is written in it to
+    /// files of the kernel's.
     pub(crate) fn beside_view(&mut self, view: PathBuf, hears_writes: bool) {
         self.writes = hears_writes.then(|| KernelWrites::in_view(&view).ok()).flatten();
         if let Some(fifos) = &mut self.fifos {
@@ -79,8 +82,9 @@ impl Bystanders {
     }
 }
 
-/// Whether a process has memory of its own: threads of the kernel's and those that have ended but are not waited for, of which a machine may have hundreds, have
-/// none, and no program either. To ask that takes a third of the time of looking for what they would write to.
+/// Whether a process has memory of its own: threads of the kernel's and those that have ended but are not waited for,
+/// of which a machine may have hundreds, have none, and no program either. To ask that takes a third of the time of
+/// looking for what they would write to.
 fn has_memory(pid: i32) -> bool {
     let program = std::fs::read_link(format!("/proc/{pid}/exe"));
     !program.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -101,17 +105,17 @@ pub(super) fn open_fifos(outside: &Surroundings, holders: &Holders) -> BTreeSet<
 }
 
 /// Notes in a transaction that another process holds that Pando itself looked these paths up in its view.
-pub(super) fn note_places(home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
+pub(super) fn note_places(home: &StateDirectory, record: &Record, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
     let directory = home.of(&record.name);
     if places.is_empty() { Ok(()) } else { Record::read(&directory)?.with_places(places).write(&directory) }
 }
 
-/// Has further writes to a file be told by its times. What is an overlay's is some realm's: a transaction about the host, whose root is none, need not wait for the
-/// disk of those.
-fn settle(written: &Written, in_realm: bool) -> io::Result<()> {
+/// Has further writes to a file be told by its times. What is an overlay's is some target's: a transaction about the
+/// host, whose root is none, need not wait for the disk of those.
+fn settle(written: &Written, in_target: bool) -> io::Result<()> {
     let Some(file) = written.open()? else { return Ok(()) };
     match fstatfs(&file)?.f_type == libc::OVERLAYFS_SUPER_MAGIC {
-        true if in_realm => Ok(rustix::fs::fdatasync(file)?),
+        true if in_target => Ok(rustix::fs::fdatasync(file)?),
         true => Ok(()),
         false => page_cache::write_back(file.as_fd()),
     }

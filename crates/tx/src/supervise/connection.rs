@@ -11,8 +11,9 @@ const SENDTO: u64 = 11;
 const SENDMSG: u64 = 16;
 const SENDMMSG: u64 = 20;
 
-/// Families of sockets that reach nothing but this machine: its processes, and its kernel. Any other may reach another machine: there are dozens (SMC, RDS, TIPC, Bluetooth,
-/// CAN), some of which carry TCP under a name of their own, and more come.
+/// Families of sockets that reach nothing but this machine: its processes, and its kernel. Any other may reach another
+/// machine: there are dozens (SMC, RDS, TIPC, Bluetooth, CAN), some of which carry TCP under a name of their own, and
+/// more come.
 const INWARD: [i32; 3] = [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_ALG];
 
 /// The longest address that is looked at: one of version 6.
@@ -65,8 +66,8 @@ pub(super) enum Packed {
     },
 }
 
-/// The other machine's address in an address of `length` bytes in a process's memory; `None` for a socket of this machine. A program can change it right
-/// afterwards: it is to be told, and decides nothing.
+/// The other machine's address in an address of `length` bytes in a process's memory; `None` for a socket of this
+/// machine. A program can change it right afterwards: it is to be told, and decides nothing.
 pub(super) fn address(pid: i32, at: u64, length: u64) -> Option<SocketAddr> {
     let length = usize::try_from(length).ok()?.min(LONGEST);
     let mut bytes = [0; LONGEST];

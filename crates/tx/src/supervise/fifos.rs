@@ -1,10 +1,13 @@
-//! Named fifos of the live tree that somebody outside has open. Through an overlay each is another one, which nobody is at the other end of: who opens it means those outside.
+//! Named fifos of the live tree that somebody outside has open. Through an overlay each is another one, which nobody is
+//! at the other end of: who opens it means those outside.
 //!
-//! Neither seccomp nor a permission event of fanotify can hold up that call without holding up all that open anything. So the fifo of the view is held open at
-//! both ends, which lets everybody come in without waiting, and the kernel tells who did. What is written into it reaches nobody.
+//! Neither seccomp nor a permission event of fanotify can hold up that call without holding up all that open anything.
+//! So the fifo of the view is held open at both ends, which lets everybody come in without waiting, and the kernel
+//! tells who did. What is written into it reaches nobody.
 //!
-//! To look through all that everybody has open takes longer than a short command, so that a thread does it. A program in the kernel tells in a moment who has a
-//! fifo open at all: only those are looked at, and where it is nobody, as mostly, there is no thread.
+//! To look through all that everybody has open takes longer than a short command, so that a thread does it. A program
+//! in the kernel tells in a moment who has a fifo open at all: only those are looked at, and where it is nobody, as
+//! mostly, there is no thread.
 
 use super::bystanders::{open_fifos, place};
 use super::surroundings::Surroundings;
@@ -41,7 +44,8 @@ pub(super) struct Fifos {
     found: BTreeSet<PathBuf>,
 }
 
-/// The search for those that somebody outside has open. It begins once it is [answered](Self::answer) whose they may be; where nobody does, everybody is looked at.
+/// The search for those that somebody outside has open. It begins once it is [answered](Self::answer) whose they may
+/// be; where nobody does, everybody is looked at.
 #[derive(Debug)]
 pub(crate) struct Search(Option<Unanswered>);
 
@@ -155,7 +159,8 @@ impl Fifos {
         &self.found
     }
 
-    /// Those that were opened since. They are held as readers only from then on: who reads learns that nobody writes, and who is to write does not wait.
+    /// Those that were opened since. They are held as readers only from then on: who reads learns that nobody writes,
+    /// and who is to write does not wait.
     pub(super) fn opened(&mut self) -> io::Result<Vec<Opened>> {
         let mut all = Vec::new();
         for opening in self.openings.read()?.into_iter().filter(|one| one.pid != std::process::id().cast_signed()) {
@@ -171,7 +176,8 @@ impl Fifos {
 
 /// Watches those at these paths in a view. Who waits in one already comes in now, and is told of.
 fn watch(view: &Path, paths: &BTreeSet<PathBuf>, openings: &Openings, watched: &Mutex<Vec<Watched>>) -> io::Result<()> {
-    // As a mere place: whatever is opened otherwise in the view counts as read by the transaction, and its root would as listed.
+    // As a mere place: whatever is opened otherwise in the view counts as read by the transaction, and its root would
+    // as listed.
     let root = rustix::fs::open(view, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     for path in paths {
         let Ok(fifo) = place(&root, path.strip_prefix("/").unwrap_or(path)) else { continue };

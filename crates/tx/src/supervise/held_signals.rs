@@ -17,7 +17,8 @@ const MOST_BYTES: u64 = 64 << 10;
 #[derive(Debug, Default)]
 pub struct HeldSignals(Vec<(OwnedFd, i32)>);
 
-/// One that waits for a commit by another process: the process is told from one that gets its pid later by when it started.
+/// One that waits for a commit by another process: the process is told from one that gets its pid later by when it
+/// started.
 #[derive(Debug, Serialize, Deserialize)]
 struct Noted {
     pid: i32,
@@ -30,7 +31,8 @@ fn file_in(directory: &Path) -> PathBuf {
 }
 
 impl HeldSignals {
-    /// Keeps one. The process is held by descriptor: no other that gets its pid later is meant. Whether there was room for it.
+    /// Keeps one. The process is held by descriptor: no other that gets its pid later is meant. Whether there was room
+    /// for it.
     pub(super) fn keep(&mut self, process: OwnedFd, signal: i32) -> bool {
         let has_room = self.0.len() < MOST;
         if has_room {

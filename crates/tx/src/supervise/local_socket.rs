@@ -1,4 +1,5 @@
-//! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is asked, and not undo it.
+//! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is
+//! asked, and not undo it.
 
 use pando_kernel::foreign_memory;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, fstatfs, openat2};
@@ -39,8 +40,9 @@ pub(super) enum LocalSocket {
 }
 
 impl LocalSocket {
-    /// The server behind an address in a process's memory; `None` for none, one of the transaction's own, and the address of another kind of socket.
-    /// `is_own` tells of a device whether the transaction itself has made and mounted what lies there.
+    /// The server behind an address in a process's memory; `None` for none, one of the transaction's own, and the
+    /// address of another kind of socket. `is_own` tells of a device whether the transaction itself has made and
+    /// mounted what lies there.
     pub(super) fn at(
         pid: i32,
         address: u64,
@@ -59,10 +61,12 @@ impl LocalSocket {
         let path = Path::new(OsStr::from_bytes(path));
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-        // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this one's.
+        // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this
+        // one's.
         let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };
         let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-        // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own, also from a realm's overlay.
+        // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own,
+        // also from a target's overlay.
         if fstatfs(&socket).ok()?.f_type == libc::OVERLAYFS_SUPER_MAGIC && !is_mount(&socket) {
             return None;
         }
@@ -104,7 +108,8 @@ fn name(pid: i32, address: u64, length: u64) -> Option<Vec<u8>> {
     (family == (libc::AF_UNIX as u16).to_ne_bytes()).then(|| name.to_vec())
 }
 
-/// The names without a file that somebody of a process's network namespace can be reached by, [as the kernel lists them](as_listed).
+/// The names without a file that somebody of a process's network namespace can be reached by, [as the kernel lists
+/// them](as_listed).
 pub(super) fn names(process: &str) -> BTreeSet<Vec<u8>> {
     listed(&std::fs::read(format!("/proc/{process}/net/unix")).unwrap_or_default())
 }
@@ -137,7 +142,8 @@ fn begins_entry(line: &[u8]) -> bool {
     digits >= 4 && line[digits..].starts_with(b": ")
 }
 
-/// The name in a line: `Num: RefCount Protocol Flags Type St Inode Path`. The path is all that follows one space after the inode.
+/// The name in a line: `Num: RefCount Protocol Flags Type St Inode Path`. The path is all that follows one space after
+/// the inode.
 fn name_listed(line: &[u8]) -> Option<Vec<u8>> {
     let mut rest = line;
     let mut field = || {

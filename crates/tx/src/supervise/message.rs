@@ -1,4 +1,5 @@
-//! Messages that a process sends, each with an address or without: `struct msghdr`, and several of them in a row (sendmsg(2), sendmmsg(2)).
+//! Messages that a process sends, each with an address or without: `struct msghdr`, and several of them in a row
+//! (sendmsg(2), sendmmsg(2)).
 
 use pando_kernel::foreign_memory;
 

@@ -1,4 +1,5 @@
-//! What a transaction would do outside of files: caught call by call (seccomp user notification), and held back or not supported.
+//! What a transaction would do outside of files: caught call by call (seccomp user notification), and held back or not
+//! supported.
 //!
 //! ```text
 //!   a call of `policy` ─▶ supervise ─▶ inside: carried out

@@ -1,4 +1,5 @@
-//! What a call that is not supported is about, as far as its arguments say so: a path, a key, a group of processes. It is told to people, and decides nothing.
+//! What a call that is not supported is about, as far as its arguments say so: a path, a key, a group of processes. It
+//! is told to people, and decides nothing.
 
 use super::namespace::Entered;
 use super::receiver::pid_of_descriptor;

@@ -46,8 +46,8 @@ pub(crate) enum Rule {
     Socket,
     /// All calls on sockets in one; only 32-bit programs have it.
     ManySockets,
-    /// It makes or uses a ring, through which calls are made that nobody sees: connections to other machines among them. There are none in a transaction,
-    /// and programs do without them.
+    /// It makes or uses a ring, through which calls are made that nobody sees: connections to other machines among
+    /// them. There are none in a transaction, and programs do without them.
     Ring,
     /// It changes the machine, for which the kernel wants a capability.
     Machine(Option<u32>),
@@ -107,7 +107,8 @@ impl Rule {
     }
 }
 
-/// Every call that is caught. All others are carried out as ever: those on files because the view makes them the transaction's own.
+/// Every call that is caught. All others are carried out as ever: those on files because the view makes them the
+/// transaction's own.
 pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_kill, 37, "kill", signal(Receiver::ProcessOrGroup, 1)),
     caught(libc::SYS_tkill, 238, "tkill", signal(Receiver::Task, 1)),
@@ -159,8 +160,8 @@ pub(crate) const CAUGHT: &[Caught] = &[
 /// The argument of `sendto` that is the address: what goes through a connected socket, which is most, has none.
 const ADDRESS: u8 = 4;
 
-/// The numbers of the calls that are caught, those that are with an argument only, and those of 32-bit programs. Sockets are a matter only where the network
-/// is refused.
+/// The numbers of the calls that are caught, those that are with an argument only, and those of 32-bit programs.
+/// Sockets are a matter only where the network is refused.
 pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<With>, Vec<i64>) {
     let matters = |one: &&Caught| network == Network::Refuse || one.rule != Rule::Socket;
     let older = |one: &Caught| one.older.filter(|_| cfg!(target_arch = "x86_64"));

@@ -2,7 +2,7 @@
 
 use super::bystanders::note_places;
 use super::supervisor::Passed;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
 use crate::state::record::Record;
 use pando_kernel::{CallError, Context};
@@ -31,7 +31,7 @@ fn file_in(directory: &Path) -> PathBuf {
 
 impl Reached {
     /// What the commands of a transaction have reached so far.
-    pub fn of(home: &Home, name: &TxName) -> Self {
+    pub fn of(home: &StateDirectory, name: &TxName) -> Self {
         let mut all = Self::default();
         let text = std::fs::read_to_string(file_in(&home.of(name))).unwrap_or_default();
         for one in text.lines().filter_map(|line| serde_json::from_str::<Self>(line).ok()) {
@@ -55,8 +55,9 @@ impl Reached {
     }
 }
 
-/// Notes in a transaction that another process holds what a command of it has reached, and what Pando itself looked up in its view.
-pub fn note(home: &Home, record: &Record, passed: &Passed) -> Result<(), CallError> {
+/// Notes in a transaction that another process holds what a command of it has reached, and what Pando itself looked up
+/// in its view.
+pub fn note(home: &StateDirectory, record: &Record, passed: &Passed) -> Result<(), CallError> {
     note_places(home, record, &passed.places)?;
     let reached = &passed.reached;
     if *reached == Reached::default() {
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn what_several_commands_have_reached_adds_up() {
         let root = tempfile::tempdir().unwrap();
-        let (home, name) = (Home::new(root.path()), "t".parse().unwrap());
+        let (home, name) = (StateDirectory::new(root.path()), "t".parse().unwrap());
         std::fs::create_dir_all(home.of(&name)).unwrap();
         assert_eq!(Reached::of(&home, &name), Reached::default());
         let reached = |port: u16, socket: &str| Reached {

@@ -1,4 +1,5 @@
-//! Whom a signal is meant for. A process names others by the numbers of its own pid namespace; here all are known by those of the supervisor's.
+//! Whom a signal is meant for. A process names others by the numbers of its own pid namespace; here all are known by
+//! those of the supervisor's.
 
 use super::policy::Receiver;
 use pando_kernel::pid_namespace::{PidNamespace, innermost};
@@ -47,7 +48,8 @@ impl Meant {
     }
 }
 
-/// Whether the kernel would pass a signal over: the first process of a pid namespace cannot be ended or stopped from inside it.
+/// Whether the kernel would pass a signal over: the first process of a pid namespace cannot be ended or stopped from
+/// inside it.
 pub(super) fn is_unheard(caller: i32, receiver: i32, signal: i32) -> bool {
     let link = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     UNHEARD.contains(&signal) && innermost(receiver).is_ok_and(|pid| pid == 1) && link(caller) == link(receiver)

@@ -1,4 +1,5 @@
-//! What a process may do by itself. The supervisor has all rights: what it does for a process has to be what the kernel would have let that do.
+//! What a process may do by itself. The supervisor has all rights: what it does for a process has to be what the kernel
+//! would have let that do.
 
 use pando_kernel::{process, user_namespace};
 
@@ -8,12 +9,14 @@ const KILL: u32 = 5;
 /// `CAP_SYS_PTRACE`: the same for what they have in memory and open.
 const TRACE: u32 = 19;
 
-/// Whether a thread, which waits meanwhile, holds a capability in its user namespace. Where that cannot be told it does.
+/// Whether a thread, which waits meanwhile, holds a capability in its user namespace. Where that cannot be told it
+/// does.
 pub(super) fn holds(pid: i32, capability: u32) -> bool {
     process::read(pid, "status").map_or(true, |status| is_held(&status, capability))
 }
 
-/// Whether the kernel would let one process send another a signal; that of the supervisor, who has all rights, would come through in any case.
+/// Whether the kernel would let one process send another a signal; that of the supervisor, who has all rights, would
+/// come through in any case.
 pub(super) fn may_signal(caller: i32, receiver: i32, signal: i32) -> bool {
     let same_session =
         || process::session(caller).is_ok_and(|own| process::session(receiver).is_ok_and(|its| own == its));

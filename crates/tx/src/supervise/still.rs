@@ -1,5 +1,6 @@
-//! Processes that were looked at when a transaction's beginning was made ahead, and wrote to no file through their memory. As long as their maps are those that they
-//! were nobody need look again: on a machine with hundreds of guests that would take longer than a short command.
+//! Processes that were looked at when a transaction's beginning was made ahead, and wrote to no file through their
+//! memory. As long as their maps are those that they were nobody need look again: on a machine with hundreds of guests
+//! that would take longer than a short command.
 
 use crate::validate::read_set::{Tenant, Walker};
 use pando_kernel::{memory_map, process};

@@ -118,18 +118,19 @@ impl AsFd for Supervisor {
 }
 
 impl Supervisor {
-    /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a file is told [later](Self::beside).
+    /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a
+    /// file is told [later](Self::beside).
     pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
         let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
         let mounts = File::open("/proc/thread-self/mountinfo").ok();
         Ok(Self { mounts, ..Self::over(listener, group, network, view, Surroundings::new(None)) })
     }
 
-    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `bystanders`
-    /// are those from before there were any.
+    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program
+    /// of [`filter`](super::filter). `bystanders` are those from before there were any.
     pub fn of(record: &Record, listener: Listener, network: Network, bystanders: Bystanders) -> io::Result<Self> {
         let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
-        let surroundings = Surroundings::new(record.realm.as_ref());
+        let surroundings = Surroundings::new(record.target.as_ref());
         let mounts = File::open(format!("/proc/{}/mountinfo", record.holder)).ok();
         let supervisor = Self::over(listener, &record.group, network, view, surroundings);
         Ok(Self { mounts, ..supervisor }.beside(bystanders))
@@ -137,7 +138,8 @@ impl Supervisor {
 
     fn over(listener: Listener, group: &Path, network: Network, view: PathBuf, surroundings: Surroundings) -> Self {
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        // The last two names tell it from every other group; what stands before them depends on where the hierarchy is mounted.
+        // The last two names tell it from every other group; what stands before them depends on where the hierarchy is
+        // mounted.
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
         let (held, reached, bystanders) = (HeldSignals::default(), Reached::default(), Bystanders::default());
@@ -167,7 +169,8 @@ impl Supervisor {
         Self { noted_in: Some(directory.to_owned()), ..self }
     }
 
-    /// Answers one call that waits. `lost` says, before anything reaches outside, what has doomed the transaction; it is told what Pando itself has looked up in the view.
+    /// Answers one call that waits. `lost` says, before anything reaches outside, what has doomed the transaction; it
+    /// is told what Pando itself has looked up in the view.
     pub fn answer_one(
         &mut self,
         when: WhenUnsupported,

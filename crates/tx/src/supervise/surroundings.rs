@@ -1,8 +1,8 @@
-//! What is outside of a transaction: the host, or the realm that the transaction is about.
+//! What is outside of a transaction: the host, or the target that the transaction is about.
 
 use super::local_socket;
 use super::system_v::Kind;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use nix::sched::{CloneFlags, setns};
 use pando_kernel::process;
 use std::collections::BTreeSet;
@@ -11,19 +11,20 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// The outside. A process of a realm finds things by the names that they have there, which the host may have for others.
+/// The outside. A process of a target finds things by the names that they have there, which the host may have for
+/// others.
 #[derive(Clone, Debug)]
-pub(super) struct Surroundings(Option<Realm>);
+pub(super) struct Surroundings(Option<Target>);
 
 impl Surroundings {
-    /// Those of a transaction about a realm, or about the host.
-    pub(super) fn new(realm: Option<&Realm>) -> Self {
-        Self(realm.cloned())
+    /// Those of a transaction about a target, or about the host.
+    pub(super) fn new(target: Option<&Target>) -> Self {
+        Self(target.cloned())
     }
 
     /// The processes whose namespaces are those outside, as /proc has them.
     fn process(&self) -> io::Result<String> {
-        self.0.as_ref().map_or_else(|| Ok("self".to_owned()), |realm| Ok(realm.process()?.to_string()))
+        self.0.as_ref().map_or_else(|| Ok("self".to_owned()), |target| Ok(target.process()?.to_string()))
     }
 
     /// The link of the namespace that objects of System V are in.
@@ -33,9 +34,9 @@ impl Surroundings {
 
     /// Whether there is an object of System V with a key. Where that cannot be told there is.
     pub(super) fn has(&self, kind: Kind, key: i32) -> bool {
-        let Some(realm) = &self.0 else { return kind.has_here(key) };
+        let Some(target) = &self.0 else { return kind.has_here(key) };
         let look = || {
-            let namespace = File::open(format!("/proc/{}/ns/ipc", realm.process()?))?;
+            let namespace = File::open(format!("/proc/{}/ns/ipc", target.process()?))?;
             // The file shows what is in the namespace of the thread that opens it, and this one ends right away.
             let looking = std::thread::Builder::new()
                 .name("pando-keys".into())
@@ -52,12 +53,12 @@ impl Surroundings {
 
     /// The pids of who is there.
     pub(super) fn processes(&self) -> Vec<i32> {
-        self.0.as_ref().map_or_else(|| process::all().unwrap_or_default(), |realm| below(&realm.others))
+        self.0.as_ref().map_or_else(|| process::all().unwrap_or_default(), |target| below(&target.others))
     }
 
     /// Its root directory, and the path that the kernel shows for that here.
     pub(super) fn root(&self) -> io::Result<(File, PathBuf)> {
-        let root = File::open(self.0.as_ref().map_or_else(|| Ok(PathBuf::from("/")), Realm::root)?)?;
+        let root = File::open(self.0.as_ref().map_or_else(|| Ok(PathBuf::from("/")), Target::root)?)?;
         let shown = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
         Ok((root, shown))
     }

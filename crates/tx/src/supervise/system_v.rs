@@ -1,5 +1,6 @@
-//! Objects of System V that have a key. A transaction has an IPC namespace of its own, so that those it makes are nobody else's; one that the host, or the realm, has under
-//! the same key is meant by a program that wants to reach others through it.
+//! Objects of System V that have a key. A transaction has an IPC namespace of its own, so that those it makes are
+//! nobody else's; one that the host, or the target, has under the same key is meant by a program that wants to reach
+//! others through it.
 
 use std::fs::read_to_string;
 

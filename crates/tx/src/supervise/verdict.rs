@@ -124,7 +124,8 @@ impl Supervisor {
         }
     }
 
-    /// The namespaces of processes outside lead to the live tree, and to its objects of System V; those that the transaction itself has made are its own.
+    /// The namespaces of processes outside lead to the live tree, and to its objects of System V; those that the
+    /// transaction itself has made are its own.
     fn namespace(&self, call: &Call) -> Verdict {
         let own = || process::all().unwrap_or_default().into_iter().filter(|pid| self.is_inside(*pid));
         let outside = match Entered::by(call) {
@@ -142,7 +143,8 @@ impl Supervisor {
         if let Some(address) = connection::address(call.pid, at, length) {
             return Verdict::Outside(vec![Outside::Machine(address)]);
         }
-        // Mounts of its own show a process the servers of the view as well; what it has mounted itself is the transaction's.
+        // Mounts of its own show a process the servers of the view as well; what it has mounted itself is the
+        // transaction's.
         let is_own = |device| self.is_elsewhere(call.pid) && !self.has_mounted(device);
         match LocalSocket::at(call.pid, at, length, &self.bystanders.listening, is_own) {
             Some(LocalSocket::Log(path)) => Verdict::Outside(vec![Outside::Socket(path)]),

@@ -1,4 +1,5 @@
-//! What a command has written to files of the kernel's, under /proc and /sys: that takes effect at once, and is not undone.
+//! What a command has written to files of the kernel's, under /proc and /sys: that takes effect at once, and is not
+//! undone.
 
 use super::bystanders::place;
 use pando_kernel::fanotify::Writes;

@@ -1,15 +1,15 @@
 //! The beginning of a transaction.
 
-use super::Transaction;
-use crate::journal::recover::finish_published;
+use super::{Phase, Transaction};
 use crate::state::begin_timestamp;
 use crate::state::clock::Clock;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use crate::transaction::in_memory::Memory;
+use crate::transaction::recover::finish_published;
 use crate::tree::attributes::Moment;
 use crate::validate::read_set::Watch;
 use crate::view::ViewPlan;
@@ -37,7 +37,7 @@ impl Transaction {
     /// Begins one: its directory, its record, its group. Its view is planned, and made by the first that enters it.
     /// `first_begun` is when its first run began, where this is a later one.
     pub fn begin(
-        home: &Home,
+        home: &StateDirectory,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
@@ -47,7 +47,7 @@ impl Transaction {
 
     /// Begins one whose changes are kept in memory until it commits. No other process can go on with it.
     pub fn begin_in_memory(
-        home: &Home,
+        home: &StateDirectory,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
@@ -56,38 +56,38 @@ impl Transaction {
         Self::begin_with(home, name, command, first_begun, None, Some(memory))
     }
 
-    /// Begins one that is about a realm.
+    /// Begins one that is about a target.
     pub fn begin_in(
-        home: &Home,
+        home: &StateDirectory,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
-        realm: Option<Realm>,
+        target: Option<Target>,
     ) -> Result<(Self, ViewPlan), BeginError> {
-        Self::begin_with(home, name, command, first_begun, realm, None)
+        Self::begin_with(home, name, command, first_begun, target, None)
     }
 
     fn begin_with(
-        home: &Home,
+        home: &StateDirectory,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
-        realm: Option<Realm>,
+        target: Option<Target>,
         memory: Option<Memory>,
     ) -> Result<(Self, ViewPlan), BeginError> {
         home.prepare()?;
-        if realm.is_none() {
+        if target.is_none() {
             // What cannot be finished now is told by whoever commits.
             let _ = finish_published(home);
         }
         let (lock, directory) = claimed(home, name)?;
-        let mounts = match &realm {
+        let mounts = match &target {
             None => Some(MountWatch::begin().context(|| "listening to what is mounted".into())?),
             Some(_) => None,
         };
-        let mut plan = match &realm {
+        let mut plan = match &target {
             None => ViewPlan::of_now(home, name)?,
-            Some(realm) => ViewPlan::of_realm(home, name, realm)?,
+            Some(target) => ViewPlan::of_target(home, name, target)?,
         };
         if let Some(memory) = &memory {
             plan.parts_mut().enumerate().for_each(|(number, part)| memory.keep(part, number));
@@ -100,16 +100,16 @@ impl Transaction {
             first_begun,
             parts: plan.parts().cloned().collect(),
             roots: Vec::new(),
-            group: match &realm {
+            group: match &target {
                 None => home.group(name)?,
-                Some(realm) => realm.group(name),
+                Some(target) => target.group(name),
             },
-            realm,
+            target,
             holder: std::process::id().cast_signed(),
             places: plan.places(),
             listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
-            written_through: false,
-            disputed: Vec::new(),
+            synchronous_writes: false,
+            baselines: Vec::new(),
             known_names: Vec::new(),
             ignored: Vec::new(),
             lost: None,
@@ -119,20 +119,22 @@ impl Transaction {
         record.write(&directory)?;
         record.roots = plan.make_parts()?.iter().map(|root| root.digest).collect();
         record.parts = plan.parts().cloned().collect();
-        // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
-        // long as this transaction has a part in that, nobody else makes it or removes it either.
+        // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself
+        // has made its hidden directory there. As long as this transaction has a part in that, nobody else makes it or
+        // removes it either.
         record.begun = begin_timestamp::now(&directory, plan.grain).context(|| "taking the time".into())?;
         record.write(&directory)?;
         let scope = Scope::make(&record.group)?;
-        if let Some(realm) = &record.realm {
-            scope.hand_to(realm.first_id)?;
+        if let Some(target) = &record.target {
+            scope.hand_to(target.first_id)?;
         }
-        Ok((Self { watch, memory, mounts, ..Self::of(home, directory, record, scope, lock) }, plan))
+        let phase = Phase::Begun { watch, mounts };
+        Ok((Self { phase, memory, ..Self::of(home, directory, record, scope, lock) }, plan))
     }
 }
 
 /// Makes a transaction's directory, and locks it.
-fn claimed(home: &Home, name: &TxName) -> Result<(FileLock, PathBuf), BeginError> {
+fn claimed(home: &StateDirectory, name: &TxName) -> Result<(FileLock, PathBuf), BeginError> {
     // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
     let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
     let lock = home.claim(&new)?;

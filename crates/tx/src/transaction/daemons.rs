@@ -1,18 +1,21 @@
 //! What a command leaves running: processes that go on when their transaction has committed.
 //!
 //! ```text
-//!   left in the scope ─▶ frozen ─▶ commit ─▶ a clone of the live tree becomes the root of their mount namespace ─▶ out of the scope, and on
+//!   left in the scope ─▶ frozen ─▶ commit ─▶ a clone of the live tree becomes the root of their mount namespace
+//!                                        │                                  └─▶ out of the scope, and on
 //!                                        └─▶ what cannot be moved is ended, and named
 //! ```
 //!
-//! To pivot the root moves every process of the namespace that has the old one as its root and its working directory. What is open stays open: a new file
-//! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
-//! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those of a transaction whose changes were kept in memory.
+//! To pivot the root moves every process of the namespace that has the old one as its root and its working directory.
+//! What is open stays open: a new file is in the live tree by now, the same inode. What a daemon holds of the view in
+//! any other way would be lost without a sign, so that such a one is ended. In a target the live tree is that of its
+//! first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those
+//! of a transaction whose changes were kept in memory.
 
-use crate::change::change_set::PartChanges;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::scope::Scope;
-use crate::state::target::Realm;
+use crate::state::target::Target;
+use crate::validate::change_set::PartChanges;
 use crate::view::enter_root;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::cgroup::Hierarchies;
@@ -71,12 +74,13 @@ impl Daemons {
         Ok(Self { pids: scope.processes() })
     }
 
-    /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The scope is empty afterwards.
+    /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The
+    /// scope is empty afterwards.
     pub(crate) fn settle(
         &self,
         scope: &Scope,
-        home: &Home,
-        realm: Option<&Realm>,
+        home: &StateDirectory,
+        target: Option<&Target>,
         lost: Lost,
     ) -> Result<Settled, CallError> {
         let mut settled = Settled::default();
@@ -84,7 +88,7 @@ impl Daemons {
             scope.kill()?;
             return Ok(settled);
         }
-        let obstacles = Obstacles { lost, sockets: listening(realm) };
+        let obstacles = Obstacles { lost, sockets: listening(target) };
         // Those of one namespace move together.
         let mut namespaces: HashMap<u64, Vec<i32>> = HashMap::new();
         for pid in &self.pids {
@@ -98,14 +102,14 @@ impl Daemons {
         }
         let mut go_on = Vec::new();
         for pids in namespaces.into_values() {
-            match pids.first().map(|first| on_live_tree(*first, home, realm)) {
+            match pids.first().map(|first| on_live_tree(*first, home, target)) {
                 None => {}
                 Some(Ok(())) => go_on.extend(pids),
                 Some(Err(error)) => settled.ended.extend(pids.iter().map(|pid| format!("{} ({error})", named(*pid)))),
             }
         }
         if !go_on.is_empty() {
-            let group = realm.map_or_else(own_group, group_of_realm)?;
+            let group = target.map_or_else(own_group, group_of_target)?;
             for pid in &go_on {
                 // One that has ended meanwhile needs no group.
                 let _ = std::fs::write(&group, pid.to_string());
@@ -186,7 +190,8 @@ impl Obstacles {
     }
 }
 
-/// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device, inode, path.
+/// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device,
+/// inode, path.
 fn written_through(line: &[u8]) -> Option<&Path> {
     let rights = line.split(|byte| *byte == b' ').nth(1)?;
     let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
@@ -215,8 +220,8 @@ fn is_writable(pid: i32, descriptor: &str) -> bool {
 }
 
 /// Sockets with a path that somebody listens on, by their inodes.
-fn listening(realm: Option<&Realm>) -> HashMap<u64, String> {
-    let process = realm.and_then(Realm::first_process).map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+fn listening(target: Option<&Target>) -> HashMap<u64, String> {
+    let process = target.and_then(Target::first_process).map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = proc_file::text(format!("/proc/{process}/net/unix")).unwrap_or_default();
     let socket = |line: &str| {
         // Num RefCount Protocol Flags Type St Inode Path
@@ -238,18 +243,19 @@ fn own_group() -> Result<PathBuf, CallError> {
     Ok(unified.context(what)?.join(own).join("cgroup.procs"))
 }
 
-/// Where a process is put to be in the control group that the first process of a realm is in: an init that manages groups leaves the top one empty, and the
-/// kernel takes no process there.
-fn group_of_realm(realm: &Realm) -> Result<PathBuf, CallError> {
-    let first = realm.process().context(|| "looking for the realm's control group".into())?;
+/// Where a process is put to be in the control group that the first process of a target is in: an init that manages
+/// groups leaves the top one empty, and the kernel takes no process there.
+fn group_of_target(target: &Target) -> Result<PathBuf, CallError> {
+    let first = target.process().context(|| "looking for the target's control group".into())?;
     let text = process::read(first, "cgroup").unwrap_or_default();
     let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
-    // The last two names tell the group from every other; what stands before them depends on where the hierarchy is mounted.
-    let tail: PathBuf = realm.others.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+    // The last two names tell the group from every other; what stands before them depends on where the hierarchy is
+    // mounted.
+    let tail: PathBuf = target.others.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let rest = inner.split_once(&format!("/{}", tail.display())).map(|(_, rest)| Path::new(rest));
     let rest = rest.and_then(|rest| rest.strip_prefix("/").ok()).unwrap_or(Path::new(""));
     let is_below = rest.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    Ok(realm.others.join(if is_below { rest } else { Path::new("") }).join("cgroup.procs"))
+    Ok(target.others.join(if is_below { rest } else { Path::new("") }).join("cgroup.procs"))
 }
 
 /// Takes this thread, alone, to the mounts of a process.
@@ -260,10 +266,11 @@ fn join(pid: i32) -> Result<(), CallError> {
 }
 
 /// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
-fn on_live_tree(pid: i32, home: &Home, realm: Option<&Realm>) -> Result<(), CallError> {
-    let first = realm.map(Realm::process).transpose().context(|| "looking for the live tree".into())?;
-    // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a realm no path but this one is anybody's but the realm's.
-    let place = if realm.is_some() { PathBuf::from("/") } else { home.directory().to_owned() };
+fn on_live_tree(pid: i32, home: &StateDirectory, target: Option<&Target>) -> Result<(), CallError> {
+    let first = target.map(Target::process).transpose().context(|| "looking for the live tree".into())?;
+    // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a target no
+    // path but this one is anybody's but the target's.
+    let place = if target.is_some() { PathBuf::from("/") } else { home.directory().to_owned() };
     let moved = std::thread::Builder::new().name("pando-daemons".into()).spawn(move || {
         unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
         let theirs = format!("/proc/{pid}/ns/mnt");
@@ -273,7 +280,8 @@ fn on_live_tree(pid: i32, home: &Home, realm: Option<&Realm>) -> Result<(), Call
         setns(theirs, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
         rustix::mount::move_mount(&live, "", rustix::fs::CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .context(|| format!("attaching the live tree at {}", place.display()))?;
-        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be pivoted to.
+        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be
+        // pivoted to.
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::process::fchdir(&live).context(|| "entering the live tree".into())?;
         rustix::mount::mount_change(".", downstream).context(|| "parting the mounts".into())?;

@@ -1,14 +1,15 @@
 //! The gate: what keeps others out while a commit is validated and applied.
 //!
 //! ```text
-//!   freeze   a realm's other processes stand still: nobody sees a commit half done, nothing comes between validation and apply
+//!   freeze   a target's other processes stand still: nobody sees a commit half done, and nothing comes between
+//!            validation and apply
 //!   none     the host: validated and safe from crashes, but others can see a part of it
 //! ```
 
 use crate::crash::{STEP, planted};
-use crate::state::directory::{Home, Rescue};
+use crate::state::directory::{Rescue, StateDirectory};
 use crate::state::scope::Scope;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use pando_kernel::guardian::Guardian;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
@@ -33,7 +34,8 @@ pub(crate) struct Closed(#[allow(dead_code, reason = "held for its drop")] Optio
 struct Frozen {
     group: PathBuf,
     mark: PathBuf,
-    /// Finishes or removes the transaction, and then thaws, should this process be killed. Called off once they are thawed.
+    /// Finishes or removes the transaction, and then thaws, should this process be killed. Called off once they are
+    /// thawed.
     _guardian: Option<Guardian>,
 }
 
@@ -43,7 +45,7 @@ impl Drop for Frozen {
     }
 }
 
-/// A realm that does nothing but one transaction, from before that begins until it has ended.
+/// A target that does nothing but one transaction, from before that begins until it has ended.
 #[derive(Debug)]
 pub struct Exclusive {
     // In this order: the next may close the gate once it is open.
@@ -52,11 +54,11 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// Has everything else in a realm wait, and every other commit.
-    pub fn over(home: &Home, realm: &Realm) -> Result<Self, CallError> {
+    /// Has everything else in a target wait, and every other commit.
+    pub fn over(home: &StateDirectory, target: &Target) -> Result<Self, CallError> {
         home.prepare()?;
         let lock = home.lock()?;
-        Ok(Self { _closed: of(Some(realm), home).close()?, _lock: lock })
+        Ok(Self { _closed: of(Some(target), home).close()?, _lock: lock })
     }
 }
 
@@ -113,7 +115,7 @@ impl Gate for Freeze {
     }
 }
 
-fn mark(home: &Home) -> PathBuf {
+fn mark(home: &StateDirectory) -> PathBuf {
     home.directory().join(".closed")
 }
 
@@ -123,11 +125,11 @@ fn thaw(group: &Path, mark: &Path) {
     let _ = std::fs::remove_file(mark);
 }
 
-/// The gate of a realm, or of the host.
-pub(crate) fn of(realm: Option<&Realm>, home: &Home) -> Box<dyn Gate> {
-    match realm {
-        Some(realm) => {
-            let (group, rescue) = (realm.others.clone(), home.rescue().cloned());
+/// The gate of a target, or of the host.
+pub(crate) fn of(target: Option<&Target>, home: &StateDirectory) -> Box<dyn Gate> {
+    match target {
+        Some(target) => {
+            let (group, rescue) = (target.others.clone(), home.rescue().cloned());
             Box::new(Freeze { group, mark: mark(home), rescue })
         }
         None => Box::new(Open),
@@ -135,7 +137,7 @@ pub(crate) fn of(realm: Option<&Realm>, home: &Home) -> Box<dyn Gate> {
 }
 
 /// Opens what a crash left closed: who closes it holds the lock of the home, as the caller now does.
-pub(crate) fn open_again(home: &Home) {
+pub(crate) fn open_again(home: &StateDirectory) {
     let mark = mark(home);
     if let Ok(group) = std::fs::read_to_string(&mark) {
         thaw(Path::new(&group), &mark);

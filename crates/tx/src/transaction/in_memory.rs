@@ -1,5 +1,5 @@
-//! Changes that are kept in memory until they are committed, as TxOS keeps them: while a command makes and changes files the disk has nothing to do, and its file
-//! system's journal neither. An abort has nothing to delete.
+//! Changes that are kept in memory until they are committed, as TxOS keeps them: while a command makes and changes
+//! files the disk has nothing to do, and its file system's journal neither. An abort has nothing to delete.
 //!
 //! ```text
 //!   a tmpfs that is attached nowhere: NUMBER/{upper,work}       of the part of that number, while the command runs
@@ -8,12 +8,13 @@
 //!   the part's own directory:         {upper,work/index}        from where a commit goes on like any other
 //! ```
 //!
-//! The tmpfs belongs to the process that runs the command, and is gone with it. What outgrows it has to be begun anew, on the disk.
+//! The tmpfs belongs to the process that runs the command, and is gone with it. What outgrows it has to be begun anew,
+//! on the disk.
 
 use crate::crash::step;
 use crate::journal::commit_error::CommitError;
-use crate::state::directory::Home;
-use crate::state::overlay_part::Part;
+use crate::state::directory::StateDirectory;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::Tree;
 use crate::tree::copying::Copying;
@@ -30,7 +31,8 @@ use std::path::PathBuf;
 /// What the kernel keeps of a file beside its content, about.
 const INODE: u64 = 1 << 10;
 
-/// File systems whose files lose nothing by being copied to memory. Others have attributes of their own (compression, for example), which a commit would take for removed.
+/// File systems whose files lose nothing by being copied to memory. Others have attributes of their own (compression,
+/// for example), which a commit would take for removed.
 const FIT: [i64; 4] = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::TMPFS_MAGIC, libc::OVERLAYFS_SUPER_MAGIC];
 
 /// Memory for a transaction's changes.
@@ -42,9 +44,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// As much as that, in bytes; none of it is taken yet. A command never meets the end of it, which is for its [transaction](crate::Transaction::outgrows_memory)
-    /// to look for: it finds as much room as there is on the disk, for the changes of transactions at `home`.
-    pub fn new(most: u64, home: &Home) -> Result<Self, CallError> {
+    /// As much as that, in bytes; none of it is taken yet. A command never meets the end of it, which is for its
+    /// [transaction](crate::Transaction::outgrows_memory) to look for: it finds as much room as there is on the disk,
+    /// for the changes of transactions at `home`.
+    pub fn new(most: u64, home: &StateDirectory) -> Result<Self, CallError> {
         home.prepare()?;
         let disk = rustix::fs::statvfs(home.directory());
         let disk = disk.context(|| format!("looking for room in {}", home.directory().display()))?;
@@ -66,8 +69,9 @@ impl Memory {
         })
     }
 
-    /// Has a part keep its changes here, if it can; its number tells it from the others. Others who look into the transaction reach them by this process.
-    pub(crate) fn keep(&self, part: &mut Part, number: usize) {
+    /// Has a part keep its changes here, if it can; its number tells it from the others. Others who look into the
+    /// transaction reach them by this process.
+    pub(crate) fn keep(&self, part: &mut OverlayPart, number: usize) {
         if !rustix::fs::statfs(&part.live).is_ok_and(|found| FIT.contains(&found.f_type)) {
             return;
         }
@@ -83,7 +87,7 @@ impl Memory {
 }
 
 /// Carries what a part keeps in memory to its own directory. Nobody may be writing to it any more.
-pub(crate) fn carry(part: &mut Part) -> Result<(), CommitError> {
+pub(crate) fn carry(part: &mut OverlayPart) -> Result<(), CommitError> {
     let own = part.on_disk();
     let carried = copy(part, &own);
     carried.map_err(|source| CommitError::Prepare {
@@ -94,7 +98,7 @@ pub(crate) fn carry(part: &mut Part) -> Result<(), CommitError> {
     Ok(())
 }
 
-fn copy(kept: &Part, own: &Part) -> io::Result<()> {
+fn copy(kept: &OverlayPart, own: &OverlayPart) -> io::Result<()> {
     for directory in [own.upper(), own.work()] {
         std::fs::create_dir(directory)?;
     }

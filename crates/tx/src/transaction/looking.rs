@@ -1,5 +1,5 @@
-//! The look at who is outside, between a transaction's beginning and its command. It takes a thread: meanwhile a view is made, or it is found out whether one that was made
-//! ahead is current.
+//! The look at who is outside, between a transaction's beginning and its command. It takes a thread: meanwhile a view
+//! is made, or it is found out whether one that was made ahead is current.
 
 use crate::supervise::{Bystanders, Holders, Still};
 use crate::validate::read_set::Walker;

@@ -1,7 +1,9 @@
-//! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is not taken again at once.
+//! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is
+//! not taken again at once.
 
-use super::end::{loss_now, watch_of_holder};
-use crate::state::directory::Home;
+use super::commit::abort_reason_now;
+use super::holder::watch_of_holder;
+use crate::state::directory::StateDirectory;
 use crate::state::record::Record;
 use crate::validate::abort_reason::AbortReason;
 use std::collections::BTreeSet;
@@ -30,13 +32,18 @@ impl Looks {
         found
     }
 
-    /// The same for a transaction that another process holds, in whose view Pando itself has looked up `places`. What the kernel tells of its reads is kept for whoever
-    /// commits it.
-    pub fn look_at_open(&mut self, home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Option<AbortReason> {
+    /// The same for a transaction that another process holds, in whose view Pando itself has looked up `places`. What
+    /// the kernel tells of its reads is kept for whoever commits it.
+    pub fn look_at_open(
+        &mut self,
+        home: &StateDirectory,
+        record: &Record,
+        places: &BTreeSet<PathBuf>,
+    ) -> Option<AbortReason> {
         self.look(|| {
             // Where that cannot be looked into there is nothing to be told.
             let watch = watch_of_holder(home, record).ok()?;
-            loss_now(&record.clone().with_places(places), watch.as_ref())
+            abort_reason_now(&record.clone().with_places(places), watch.as_ref())
         })
     }
 }

@@ -1,10 +1,10 @@
 //! The beginning of a transaction out of what was made ahead.
 
 use super::looking::Looking;
-use super::{Ahead, BeginError, Transaction};
-use crate::prewarm::prewarmed::{Spare, Taken};
+use super::{BeginError, Phase, Transaction};
+use crate::prewarm::prewarmed::{Prewarmed, Taken};
 use crate::state::begin_timestamp::Grain;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
 use crate::state::scope::Scope;
 use crate::tree::attributes::Moment;
@@ -15,26 +15,27 @@ use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 
 impl Transaction {
-    /// Begins one about the host, as [`begin`](Self::begin) does, on a spare; nothing where that is not current any more, and so is thrown away.
-    pub fn on_spare(
-        home: &Home,
+    /// Begins one about the host, as [`begin`](Self::begin) does, on a prewarmed transaction; nothing where that is not
+    /// current any more, and so is thrown away.
+    pub fn on_prewarmed(
+        home: &StateDirectory,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
-        mut spare: Spare,
+        mut prewarmed: Prewarmed,
     ) -> Result<Option<(Self, ViewPlan)>, BeginError> {
-        let (former, directory) = (spare.directory().to_owned(), home.of(name));
+        let (former, directory) = (prewarmed.directory().to_owned(), home.of(name));
         if directory.exists() {
             return Err(BeginError::Exists(name.clone()));
         }
-        let begun = spare.begin().context(|| "taking the time".into())?;
-        let loaded = spare.give_loaded();
-        let looking = Looking::begin(move || loaded, spare.still().clone())?;
-        if !spare.is_current() {
+        let begun = prewarmed.begin().context(|| "taking the time".into())?;
+        let loaded = prewarmed.give_loaded();
+        let looking = Looking::begin(move || loaded, prewarmed.still().clone())?;
+        if !prewarmed.is_current() {
             return Ok(None);
         }
-        // Whatever fails from here on, what is on disk of the spare goes with `site`.
-        let Taken { state, namespaces, watch, lock, site } = spare.take_apart();
+        // Whatever fails from here on, what is on disk of the prewarmed transaction goes with `site`.
+        let Taken { state, namespaces, watch, lock, site } = prewarmed.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
         for ((part, changed), digest) in plan.parts().zip(&state.roots).zip(&mut record.roots) {
             // Names may have come and gone there since, and where whole seconds are kept nothing need tell of it.
@@ -58,7 +59,7 @@ impl Transaction {
             Err(errno) => Err(errno).context(|| format!("making {}", directory.display()))?,
         }
         let scope = Scope::at(&record.group);
-        let (watch, made) = (Some(watch), Some(Ahead { namespaces, looking }));
-        Ok(Some((Self { watch, made, on_spare: true, ..Self::of(home, directory, record, scope, lock) }, plan)))
+        let phase = Phase::Prewarmed { watch, namespaces, looking };
+        Ok(Some((Self { phase, ..Self::of(home, directory, record, scope, lock) }, plan)))
     }
 }

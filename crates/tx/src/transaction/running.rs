@@ -1,11 +1,11 @@
 //! Commands inside a transaction.
 
-use super::end::loss_now;
+use super::commit::abort_reason_now;
 use super::looking::Looking;
 use super::looks::Looks;
 use super::starting::{Beginning, Manner};
-use super::{Ahead, Transaction};
-use crate::state::directory::Home;
+use super::{Phase, Transaction};
+use crate::state::directory::StateDirectory;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::supervise::{Answered, Network, Passed, Reached, Still, Supervisor, Unsupported, WhenUnsupported};
@@ -59,8 +59,8 @@ pub enum StartError {
 
 /// A command that runs in a view.
 ///
-/// A mount namespace belongs to a thread. One thread of this process is in the view, starts the command from there, and stays as long as this value:
-/// the command is killed when that thread ends.
+/// A mount namespace belongs to a thread. One thread of this process is in the view, starts the command from there, and
+/// stays as long as this value: the command is killed when that thread ends.
 #[derive(Debug)]
 pub struct Running {
     started: Started,
@@ -114,38 +114,52 @@ impl Transaction {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
-        let (directory, mut watch) = (self.directory.clone(), self.watch.take());
-        if let (Some(memory), Some(watch)) = (&self.memory, &mut watch) {
-            watch.keep_mounts(vec![memory.share().map_err(StartError::View)?]);
-        }
-        let (made, looking) = self.made.take().map(|Ahead { namespaces, looking }| (namespaces, looking)).unzip();
-        let disputed = self.record.disputed.iter().map(|one| one.path.clone()).collect();
+        let prewarmed = self.is_prewarmed();
+        let baselines = self.record.baselines.iter().map(|one| one.path.clone()).collect();
         let manner = Manner {
             stdio,
             death_signal: Some(Signal::KILL),
             network,
-            disputed,
-            hears_writes: !self.on_spare,
+            baselines,
+            hears_writes: !prewarmed,
             ..Manner::default()
         };
-        let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
-        let mounts = self.mounts.take();
-        let enter = move || {
-            if let Some(made) = made {
-                made.join().map_err(StartError::View)?;
-                if let Some(watch) = &mut watch {
-                    let looked = watch.look_from_within(&plan, made);
+        match std::mem::replace(&mut self.phase, Phase::Entered { prewarmed }) {
+            Phase::Prewarmed { mut watch, namespaces, looking } => {
+                let enter = move || {
+                    namespaces.join().map_err(StartError::View)?;
+                    let looked = watch.look_from_within(&plan, namespaces);
                     looked.context(|| "looking at a view that was made ahead".into()).map_err(StartError::View)?;
-                }
-                return Ok((watch, None));
+                    Ok((Some(watch), None))
+                };
+                Running::new(&self.scope, command, manner, enter, looking)
             }
+            Phase::Begun { watch, mounts } => self.start_in_new_view(plan, command, manner, watch, mounts),
+            // What it reads is not known then.
+            Phase::Entered { .. } => self.start_in_new_view(plan, command, manner, None, None),
+        }
+    }
+
+    /// Makes the view now, and runs a command in it.
+    fn start_in_new_view(
+        &self,
+        plan: ViewPlan,
+        command: &[OsString],
+        manner: Manner,
+        mut watch: Option<Watch>,
+        mounts: Option<MountWatch>,
+    ) -> Result<Running, StartError> {
+        if let (Some(memory), Some(watch)) = (&self.memory, &mut watch) {
+            watch.keep_mounts(vec![memory.share().map_err(StartError::View)?]);
+        }
+        let (directory, kept) = (self.directory.clone(), watch.as_ref().map(|watch| watch.kept().to_owned()));
+        let enter = move || {
             let view = View::enter(&plan, &directory, watch.as_mut()).map_err(StartError::View);
             let view = of_now(mounts.as_ref(), view)?;
             Ok((watch, Some(view)))
         };
         // A view that is made now takes its time, on another processor if there is one.
-        let now = || Looking::begin(move || load_ahead(&kept?), Still::default()).map_err(StartError::View);
-        let looking = looking.map_or_else(now, Ok)?;
+        let looking = Looking::begin(move || load_ahead(&kept?), Still::default()).map_err(StartError::View)?;
         Running::new(&self.scope, command, manner, enter, looking)
     }
 
@@ -156,22 +170,26 @@ impl Transaction {
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
     pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, StartError> {
-        let view = match &self.record.realm {
-            None => View::enter(plan, &self.directory, self.watch.as_mut()).map_err(StartError::View),
-            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut()),
+        let (watch, mounts) = match &mut self.phase {
+            Phase::Begun { watch, mounts } => (watch.as_mut(), mounts.as_ref()),
+            Phase::Prewarmed { .. } | Phase::Entered { .. } => (None, None),
         };
-        of_now(self.mounts.as_ref(), view)
+        let view = match &self.record.target {
+            None => View::enter(plan, &self.directory, watch).map_err(StartError::View),
+            Some(target) => View::enter_target(plan, target, watch),
+        };
+        of_now(mounts, view)
     }
 
-    /// What ends its processes when it is written to: "1". It needs no rights that a holder inside a realm has not.
+    /// What ends its processes when it is written to: "1". It needs no rights that a holder inside a target has not.
     pub fn killer(&self) -> Result<File, CallError> {
         let path = self.scope.path().join("cgroup.kill");
         File::options().write(true).open(&path).context(|| format!("opening {}", path.display()))
     }
 }
 
-/// A view, if it is of what is mounted now: what it would show in the place of a mount that has come or gone since it was planned is another file system's. Nor does an error
-/// say anything then but that it has to be made anew.
+/// A view, if it is of what is mounted now: what it would show in the place of a mount that has come or gone since it
+/// was planned is another file system's. Nor does an error say anything then but that it has to be made anew.
 fn of_now(mounts: Option<&MountWatch>, view: Result<View, StartError>) -> Result<View, StartError> {
     if mounts.is_none_or(MountWatch::is_silent) { view } else { Err(StartError::Shifted) }
 }
@@ -179,8 +197,9 @@ fn of_now(mounts: Option<&MountWatch>, view: Result<View, StartError>) -> Result
 impl Running {
     /// Runs a command in a transaction that another process holds.
     ///
-    /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail (ENOSYS).
-    pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
+    /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail
+    /// (ENOSYS).
+    pub fn entering(home: &StateDirectory, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
         let (noted_in, parts) = (Some(home.of(&record.name)), record.parts.clone());
         let canaries = Canary::notes_in(&home.of(&record.name)).context(|| "noting a command".into());
@@ -267,14 +286,14 @@ impl Running {
         self.supervisor.as_mut().map_or_else(|| Ok(Vec::new()), Supervisor::opened)
     }
 
-    /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether the transaction, as `record` has it, can
-    /// still be committed. A look that takes long is not taken again at once.
+    /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether
+    /// the transaction, as `record` has it, can still be committed. A look that takes long is not taken again at once.
     pub fn answer_one(&mut self, when: WhenUnsupported, record: Option<&Record>) -> io::Result<Answered> {
         let Some(supervisor) = self.supervisor.as_mut() else { return Ok(Answered::Done) };
         let (watch, looks) = (self.watch.as_ref(), &mut self.looks);
         let mut lost = |places: &BTreeSet<PathBuf>| {
             let record = record?;
-            looks.look(|| loss_now(&record.clone().with_places(places), watch))
+            looks.look(|| abort_reason_now(&record.clone().with_places(places), watch))
         };
         supervisor.answer_one(when, &mut lost)
     }

@@ -1,7 +1,7 @@
 //! The start of a command, by a thread that is in its transaction's view.
 
 use super::StartError;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::supervise::{self, Bystanders, Network, Supervisor};
 use crate::validate::read_set::{Canary, Watch};
 use pando_kernel::born_in_group::{Program, Started};
@@ -24,12 +24,14 @@ pub(super) struct Manner {
     pub(super) network: Network,
     /// Where its signals are written down, if another process will commit.
     pub(super) noted_in: Option<PathBuf>,
-    /// The parts of the view that it enters, if another process holds that, and where its canary is noted: there is no path to it in the view.
-    pub(super) parts: Vec<Part>,
+    /// The parts of the view that it enters, if another process holds that, and where its canary is noted: there is no
+    /// path to it in the view.
+    pub(super) parts: Vec<OverlayPart>,
     pub(super) canaries: Option<File>,
     /// Files of which it matters whether it opens them.
-    pub(super) disputed: Vec<PathBuf>,
-    /// Whether it is heard of what it writes to files of the kernel's. To stop listening takes the kernel some 13 ms, twice what a short command takes on a spare.
+    pub(super) baselines: Vec<PathBuf>,
+    /// Whether it is heard of what it writes to files of the kernel's. To stop listening takes the kernel some 13 ms,
+    /// twice what a short command takes on a prewarmed transaction.
     pub(super) hears_writes: bool,
 }
 
@@ -46,9 +48,9 @@ impl Beginning {
     /// Starts the command, by a thread that is in the view, and whose calls are caught from then on.
     pub(super) fn start_within(self, mut watch: Option<&mut Watch>) -> Result<(Started, Supervisor), StartError> {
         let Self { command, group, entrance, manner, looked_around } = self;
-        let Manner { stdio, death_signal, network, noted_in, parts, canaries, disputed, hears_writes } = manner;
-        if let Some(watch) = watch.as_mut().filter(|_| !disputed.is_empty()) {
-            watch.listen_for_openers(disputed);
+        let Manner { stdio, death_signal, network, noted_in, parts, canaries, baselines, hears_writes } = manner;
+        if let Some(watch) = watch.as_mut().filter(|_| !baselines.is_empty()) {
+            watch.listen_for_openers(baselines);
         }
         let canary = canary(watch, &parts).map_err(StartError::View)?;
         // A file that the caller has open outside would be a way around the view.
@@ -88,8 +90,9 @@ fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
 
-/// What a command looks up first of all, so that it is known whether anything was forgotten of what it looks up then; nothing where nobody will ask.
-fn canary(watch: Option<&mut Watch>, parts: &[Part]) -> Result<Option<Canary>, CallError> {
+/// What a command looks up first of all, so that it is known whether anything was forgotten of what it looks up then;
+/// nothing where nobody will ask.
+fn canary(watch: Option<&mut Watch>, parts: &[OverlayPart]) -> Result<Option<Canary>, CallError> {
     let canary = match watch {
         Some(watch) => watch.canary().map(Some),
         None if parts.is_empty() => Ok(None),

@@ -31,8 +31,9 @@ impl Moment {
         Self { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 }
     }
 
-    /// Whether what bears this time may have been changed since another. A whole second may be all that a file system keeps (ext4 with inodes of 128 bytes, as those that
-    /// were ext3 have; any that keeps no more), and stands for every moment in it.
+    /// Whether what bears this time may have been changed since another. A whole second may be all that a file system
+    /// keeps (ext4 with inodes of 128 bytes, as those that were ext3 have; any that keeps no more), and stands for
+    /// every moment in it.
     pub(crate) fn is_since(self, other: Self) -> bool {
         self >= other || self.is_whole_second() && self.seconds == other.seconds
     }
@@ -108,8 +109,9 @@ impl Attributes {
         Ok(fnv1a(&postcard::to_stdvec(self).map_err(io::Error::other)?))
     }
 
-    /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
-    /// owner takes setuid away and an access list sets the group's bits. `between` is called where it is half done.
+    /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and
+    /// access lists, since a new owner takes setuid away and an access list sets the group's bits. `between` is called
+    /// where it is half done.
     pub(crate) fn give(&self, object: &CallPath, which: Which, between: fn()) -> io::Result<()> {
         assert!(object.follow, "only the kernel's own links lead to one object for sure");
         let path = object.text.as_c_str();

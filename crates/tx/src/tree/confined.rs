@@ -1,8 +1,8 @@
 //! A directory tree that is read and changed by paths below its root, none of which can lead out of it.
 //!
-//! While a transaction commits, others rename and replace directories around it. Every path is therefore resolved by the kernel from the root's
-//! descriptor, without following links and without entering another mount (openat2(2), since Linux 5.6): what cannot be reached so is an error, and
-//! never another file.
+//! While a transaction commits, others rename and replace directories around it. Every path is therefore resolved by
+//! the kernel from the root's descriptor, without following links and without entering another mount (openat2(2), since
+//! Linux 5.6): what cannot be reached so is an error, and never another file.
 
 use crate::tree::path::TreePath;
 use pando_kernel::file_handle::FileHandle;
@@ -17,7 +17,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// How long a path may be for one call (PATH_MAX, with its closing zero and some room); longer ones are walked in pieces.
+/// How long a path may be for one call (PATH_MAX, with its closing zero and some room); longer ones are walked in
+/// pieces.
 const LONGEST: usize = 4000;
 
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
@@ -41,7 +42,8 @@ impl Tree {
         Ok(Self { root: Rc::new(root), path: path.to_owned(), by_handle: false, last: RefCell::default() })
     }
 
-    /// A tree whose root is open already. `path` is what it is called for people; `by_handle` says that its objects are told apart by their handles.
+    /// A tree whose root is open already. `path` is what it is called for people; `by_handle` says that its objects are
+    /// told apart by their handles.
     pub(crate) fn opened(root: OwnedFd, path: &Path, by_handle: bool) -> Self {
         Self { root: Rc::new(root), path: path.to_owned(), by_handle, last: RefCell::default() }
     }

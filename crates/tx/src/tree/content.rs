@@ -1,5 +1,5 @@
-//! The content of one file brought into another that keeps its identity: shared if the file system can (reflink), else copied inside the kernel,
-//! holes kept.
+//! The content of one file brought into another that keeps its identity: shared if the file system can (reflink), else
+//! copied inside the kernel, holes kept.
 
 use crate::crash::{planted, step};
 use crate::tree::confined::CallPath;
@@ -54,14 +54,16 @@ pub(crate) fn bring(from: &File, to: &File) -> io::Result<()> {
             at = end;
         }
     }
-    // What was longer; and a clone into a longer file leaves its tail. To set the size that it has would give up what is set aside behind its end.
+    // What was longer; and a clone into a longer file leaves its tail. To set the size that it has would give up what
+    // is set aside behind its end.
     if fstat(to)?.st_size.cast_unsigned() != size {
         ftruncate(to, size)?;
     }
     Ok(())
 }
 
-/// Fills a file that is new with the content of another, whose `stat` this is. Most files are small, and have no holes: those take a read and a write.
+/// Fills a file that is new with the content of another, whose `stat` this is. Most files are small, and have no holes:
+/// those take a read and a write.
 pub(crate) fn fill(from: &File, stat: &Stat, to: &File) -> io::Result<()> {
     /// What the kernel counts blocks in.
     const BLOCK: u64 = 512;
@@ -93,7 +95,8 @@ fn next_data(from: &File, at: u64, size: u64) -> io::Result<(u64, u64)> {
     }
 }
 
-/// Makes a hole, where there is old data: what is set aside for a file and was never written to reads like a hole, and stays set aside.
+/// Makes a hole, where there is old data: what is set aside for a file and was never written to reads like a hole, and
+/// stays set aside.
 fn punch(to: &File, start: u64, end: u64) -> io::Result<()> {
     let end = end.min(fstat(to)?.st_size.cast_unsigned());
     let mut at = start;

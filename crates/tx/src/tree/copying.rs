@@ -1,4 +1,5 @@
-//! What lies in one tree, copied into another where it cannot be moved: content with its holes, owner, mode, time, extended attributes, devices, links.
+//! What lies in one tree, copied into another where it cannot be moved: content with its holes, owner, mode, time,
+//! extended attributes, devices, links.
 
 use crate::crash::step;
 use crate::tree::attributes::{Attributes, Which};
@@ -89,7 +90,8 @@ impl Copying<'_> {
     }
 }
 
-/// What else chattr(1) says of a file that every file system can keep: not to be dumped, no times of access, to be written at once.
+/// What else chattr(1) says of a file that every file system can keep: not to be dumped, no times of access, to be
+/// written at once.
 const FLAGS: IFlags = IFlags::NODUMP.union(IFlags::NOATIME).union(IFlags::SYNC);
 
 fn copy_flags(from: impl AsFd, to: impl AsFd) -> io::Result<()> {

@@ -1,5 +1,6 @@
-//! What tells a file from every other that ever was on its file system, whatever its names are: its handle, which is the number of its inode and a generation. A number
-//! alone tells little: whoever deletes a file and makes another mostly gets the same one.
+//! What tells a file from every other that ever was on its file system, whatever its names are: its handle, which is
+//! the number of its inode and a generation. A number alone tells little: whoever deletes a file and makes another
+//! mostly gets the same one.
 
 use crate::tree::confined::Tree;
 use pando_kernel::file_handle::FileHandle;

@@ -1,4 +1,5 @@
-//! The ids of users that stand inside of extended attributes: of access lists, and of who is root for a file's capabilities.
+//! The ids of users that stand inside of extended attributes: of access lists, and of who is root for a file's
+//! capabilities.
 
 use std::ffi::CStr;
 
@@ -9,7 +10,8 @@ const ENTRY: usize = 8;
 /// Entries that are about one user, or one group.
 const OF_ONE: [u16; 2] = [0x02, 0x08];
 
-/// The revision of capabilities that are for one root user alone, and their size: `struct vfs_ns_cap_data`, whose last number is the user (linux/capability.h).
+/// The revision of capabilities that are for one root user alone, and their size: `struct vfs_ns_cap_data`, whose last
+/// number is the user (linux/capability.h).
 const REVISION: u32 = 0x0300_0000;
 const REVISION_MASK: u32 = 0xff00_0000;
 const CAPABILITIES: usize = 24;

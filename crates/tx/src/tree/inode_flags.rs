@@ -1,11 +1,13 @@
-//! What chattr(1) sets of a file or directory: flags that only its file system knows, and that are asked for through the object itself.
+//! What chattr(1) sets of a file or directory: flags that only its file system knows, and that are asked for through
+//! the object itself.
 
 use rustix::fs::{FileType, IFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Opens what is open as a mere place, with its flags; nothing where there are none: only files and directories have any, and not on every file system.
+/// Opens what is open as a mere place, with its flags; nothing where there are none: only files and directories have
+/// any, and not on every file system.
 pub(crate) fn open_with_flags(object: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, IFlags)>> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(object)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {

@@ -1,4 +1,5 @@
-//! Trees of files: paths that stay below a root, and all that an object has beside its names. Nothing here knows of transactions.
+//! Trees of files: paths that stay below a root, and all that an object has beside its names. Nothing here knows of
+//! transactions.
 
 pub(crate) mod attributes;
 pub(crate) mod confined;

@@ -1,7 +1,8 @@
 //! What chattr(1) protects files and directories by: `i`, which nobody may change, and `a`, which may only grow.
 //!
-//! An overlay keeps neither on the objects of its upper directory, where they would be in its own way: it marks them. A commit brings the marks to the live tree, last of
-//! all; where an object of that is protected which the transaction has changed, who could do so, its protection is lifted until then.
+//! An overlay keeps neither on the objects of its upper directory, where they would be in its own way: it marks them. A
+//! commit brings the marks to the live tree, last of all; where an object of that is protected which the transaction
+//! has changed, who could do so, its protection is lifted until then.
 
 use crate::tree::confined::CallPath;
 use crate::tree::inode_flags::{change_flags, open_with_flags};
@@ -29,8 +30,9 @@ impl Protection {
         (!self.is_none() || !before.is_none()).then_some(self)
     }
 
-    /// That of what is at a path, as its file system tells it. File systems that cannot be written to (erofs) say of all that it is immutable, and so do overlays over such a
-    /// one, of what is protected by nothing: those have no flags, and are asked for them only where they say so.
+    /// That of what is at a path, as its file system tells it. File systems that cannot be written to (erofs) say of
+    /// all that it is immutable, and so do overlays over such a one, of what is protected by nothing: those have no
+    /// flags, and are asked for them only where they say so.
     pub(crate) fn of(path: &CallPath) -> io::Result<Self> {
         let follow = if path.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let flags = follow | AtFlags::STATX_DONT_SYNC;
@@ -61,7 +63,8 @@ impl Protection {
         }
     }
 
-    /// Gives it to an object that is open as a mere place. What cannot be protected is not: only files and directories can, and not on every file system.
+    /// Gives it to an object that is open as a mere place. What cannot be protected is not: only files and directories
+    /// can, and not on every file system.
     pub(crate) fn give(self, object: BorrowedFd<'_>) -> io::Result<()> {
         change_flags(object, |flags| {
             flags.set(IFlags::IMMUTABLE, self.immutable);

@@ -104,8 +104,9 @@ fn get(path: &CallPath, name: &CStr) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Reads something whose size is not known: into a small buffer, which nearly always does, then into one of the `size` that the kernel names.
-/// An empty buffer would not do to ask for the size: rustix answers 0 for it without a look at what the kernel says.
+/// Reads something whose size is not known: into a small buffer, which nearly always does, then into one of the `size`
+/// that the kernel names. An empty buffer would not do to ask for the size: rustix answers 0 for it without a look at
+/// what the kernel says.
 fn whole(
     size: impl Fn() -> Result<usize, Errno>,
     read: impl Fn(&mut [u8]) -> Result<usize, Errno>,

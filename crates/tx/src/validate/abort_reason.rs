@@ -23,7 +23,7 @@ impl AbortReason {
     }
 
     /// Whether memory ran short, so that it is not known any more what was read. Another run may be helped by
-    /// [synchronous writes](crate::Transaction::write_through).
+    /// [synchronous writes](crate::Transaction::write_synchronously).
     pub fn is_lack_of_memory(&self) -> bool {
         matches!(self, Self::Conflict(Conflict::Forgotten))
     }

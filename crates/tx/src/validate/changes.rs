@@ -1,7 +1,8 @@
 //! Whether what a transaction built on is still what it found.
 //!
-//! What is checked here is everything that the change set touches: the names that it replaces, removes and creates, the files that it changes, the
-//! directories that it does so in. All of it must be older than the transaction, or the two of them changed the same thing.
+//! What is checked here is everything that the change set touches: the names that it replaces, removes and creates, the
+//! files that it changes, the directories that it does so in. All of it must be older than the transaction, or the two
+//! of them changed the same thing.
 
 use crate::change::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, What};
 use crate::crash::planted;
@@ -31,7 +32,8 @@ fn of_node(node: &Node, begun: Moment) -> Option<Conflict> {
     match &node.what {
         What::Gone => match &node.live {
             None => conflict(Interference::Removed),
-            // What is in a directory that was emptied and removed is not looked at: a name created in it since changes its time.
+            // What is in a directory that was emptied and removed is not looked at: a name created in it since changes
+            // its time.
             Some(live) if live.changed.is_since(begun) => conflict(Interference::Changed),
             Some(_) => None,
         },

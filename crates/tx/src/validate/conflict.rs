@@ -45,9 +45,11 @@ pub enum Conflict {
         /// Its path in the overlay's index.
         index: String,
     },
-    /// The kernel has forgotten what the transaction read, for the lack of memory: any change by others may be a conflict.
+    /// The kernel has forgotten what the transaction read, for the lack of memory: any change by others may be a
+    /// conflict.
     Forgotten,
-    /// The clock was set back. What others have changed since the transaction began cannot be told from what they changed before.
+    /// The clock was set back. What others have changed since the transaction began cannot be told from what they
+    /// changed before.
     ClockSetBack,
 }
 

@@ -5,17 +5,18 @@
 //!   what a rival has looked up so far ┘         └─▶ committed: the rival is doomed, and stopped
 //! ```
 //!
-//! TxOS's paper, section 4.5: a policy that the administrator sets, by default in favour of the higher scheduling priority.
+//! TxOS's paper, section 4.5: a policy that the administrator sets, by default in favour of the higher scheduling
+//! priority.
 
 use crate::change::Sign;
-use crate::change::change_set::PartChanges;
-use crate::state::directory::{Home, wait_for_lock};
-use crate::state::overlay_part::Part;
+use crate::state::directory::{StateDirectory, wait_for_lock};
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
 use crate::validate::abort_reason::AbortReason;
+use crate::validate::change_set::PartChanges;
 use crate::validate::read_set::{Looked, looked_so_far, pandos_own};
 use pando_kernel::lock::FileLock;
 use pando_kernel::process;
@@ -62,8 +63,8 @@ impl Changed {
     }
 }
 
-/// Another transaction that runs a command of its own. One that is entered may stay open for hours: nobody waits for it, and what becomes of it is seen when
-/// it commits.
+/// Another transaction that runs a command of its own. One that is entered may stay open for hours: nobody waits for
+/// it, and what becomes of it is seen when it commits.
 #[derive(Debug)]
 pub(crate) struct Rival {
     directory: PathBuf,
@@ -71,7 +72,7 @@ pub(crate) struct Rival {
 }
 
 /// The transactions beside one that live.
-pub(crate) fn rivals(home: &Home, me: &Record) -> Vec<Rival> {
+pub(crate) fn rivals(home: &StateDirectory, me: &Record) -> Vec<Rival> {
     let others = home.records().unwrap_or_default().into_iter();
     let others = others.filter(|record| record.name != me.name && !record.command.is_empty());
     let rivals = others.map(|record| Rival { directory: home.of(&record.name), record });
@@ -81,7 +82,7 @@ pub(crate) fn rivals(home: &Home, me: &Record) -> Vec<Rival> {
 /// A rival that is favoured, and that a commit of these changes would doom.
 pub(crate) fn favoured<'a>(
     contention: Contention,
-    home: &Home,
+    home: &StateDirectory,
     me: &Record,
     changed: &Changed,
     rivals: &'a [Rival],
@@ -91,7 +92,7 @@ pub(crate) fn favoured<'a>(
 }
 
 /// Stops those that a commit of these changes has doomed: they find out why, and are run again.
-pub(crate) fn doom(home: &Home, changed: &Changed, rivals: &[Rival]) {
+pub(crate) fn doom(home: &StateDirectory, changed: &Changed, rivals: &[Rival]) {
     for rival in rivals {
         if let Some(path) = rival.meets(home, changed) {
             let words = format!("{} was changed by another transaction", path.display());
@@ -119,7 +120,7 @@ impl Rival {
     }
 
     /// A path that changes, and that it has looked up or changed.
-    fn meets(&self, home: &Home, changed: &Changed) -> Option<PathBuf> {
+    fn meets(&self, home: &StateDirectory, changed: &Changed) -> Option<PathBuf> {
         let sets = self.view().and_then(|view| looked_so_far(home, &view, &self.record.parts).ok()).unwrap_or_default();
         changed.0.iter().find_map(|(live, names)| {
             let part = self.record.parts.iter().find(|part| part.live == *live)?;
@@ -129,7 +130,7 @@ impl Rival {
         })
     }
 
-    fn looked(&self, part: &Part, looked: &[Looked], names: &HashMap<TreePath, Sign>) -> Option<TreePath> {
+    fn looked(&self, part: &OverlayPart, looked: &[Looked], names: &HashMap<TreePath, Sign>) -> Option<TreePath> {
         let below = |path: &PathBuf| {
             use std::os::unix::ffi::OsStrExt;
             TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes())
@@ -150,9 +151,10 @@ impl Rival {
         looked.iter().find(matters).map(|one| one.path.clone())
     }
 
-    /// A path that leads into its view: the root of one of its processes. In a realm, whose processes may have other roots, that of who holds it.
+    /// A path that leads into its view: the root of one of its processes. In a target, whose processes may have other
+    /// roots, that of who holds it.
     fn view(&self) -> Option<PathBuf> {
-        if self.record.realm.is_some() {
+        if self.record.target.is_some() {
             return Some(PathBuf::from(format!("/proc/{}/root/", self.record.holder)));
         }
         let roots = Scope::at(&self.record.group).processes().into_iter().map(|pid| format!("/proc/{pid}/root/"));
@@ -164,7 +166,7 @@ impl Rival {
 }
 
 /// A path that changes, and that a transaction has changed too.
-fn wrote(part: &Part, names: &HashMap<TreePath, Sign>) -> Option<TreePath> {
+fn wrote(part: &OverlayPart, names: &HashMap<TreePath, Sign>) -> Option<TreePath> {
     use rustix::fs::FileType;
     let upper = Tree::open(&part.upper()).ok()?;
     let is_there = |path: &TreePath, sign: Sign| {
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn what_a_transaction_wrote_is_met_and_a_directory_it_wrote_in_is_not() {
         let directory = tempfile::tempdir().unwrap();
-        let part = Part::new("/".into(), directory.path().to_owned());
+        let part = OverlayPart::new("/".into(), directory.path().to_owned());
         std::fs::create_dir_all(part.upper().join("d")).unwrap();
         std::fs::write(part.upper().join("d/f"), "").unwrap();
         let met = |at: &str, sign| wrote(&part, &HashMap::from([(path(at), sign)])).is_some();

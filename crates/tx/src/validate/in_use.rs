@@ -1,10 +1,12 @@
-//! What a commit may not take away, because it is in use in a way that is no change of it: mounts that lie in a directory, swap space.
+//! What a commit may not take away, because it is in use in a way that is no change of it: mounts that lie in a
+//! directory, swap space.
 //!
-//! What is mounted at the beginning is mounted in the view, too, so that the transaction cannot remove what it lies in. What others mount since would go along
-//! to where removed things are deleted. And in the view's overlay a file that the kernel swaps to is one as any other.
+//! What is mounted at the beginning is mounted in the view, too, so that the transaction cannot remove what it lies in.
+//! What others mount since would go along to where removed things are deleted. And in the view's overlay a file that
+//! the kernel swaps to is one as any other.
 
 use crate::change::{Op, Steps};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::{is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
 use pando_kernel::swap_files::swap_files;
@@ -14,11 +16,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where a path is on a part, if it is below its root.
-fn below(part: &Part, path: &Path) -> Option<TreePath> {
+fn below(part: &OverlayPart, path: &Path) -> Option<TreePath> {
     TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes()).filter(|path| *path != TreePath::ROOT)
 }
 
-/// What goes for good: what is put aside before has another place by then, and what is mounted in it goes there too, as by any rename.
+/// What goes for good: what is put aside before has another place by then, and what is mounted in it goes there too, as
+/// by any rename.
 fn removed(steps: &Steps) -> HashSet<&TreePath> {
     let mut gone: HashSet<_> = steps
         .change
@@ -38,7 +41,7 @@ fn removed(steps: &Steps) -> HashSet<&TreePath> {
 
 /// The mount that would be removed together with what it lies in, of these.
 pub(crate) fn mount_in_the_way(
-    part: &Part,
+    part: &OverlayPart,
     steps: &Steps,
     mounts: impl FnOnce() -> io::Result<Vec<PathBuf>>,
 ) -> io::Result<Option<TreePath>> {
@@ -55,9 +58,9 @@ pub(crate) fn mount_in_the_way(
 }
 
 /// The swap file that would be removed, replaced or written to.
-pub(crate) fn swap_in_the_way(part: &Part, steps: &Steps) -> io::Result<Option<PathBuf>> {
-    // A realm's own files are in use by nobody but itself.
-    if part.realm.is_some() {
+pub(crate) fn swap_in_the_way(part: &OverlayPart, steps: &Steps) -> io::Result<Option<PathBuf>> {
+    // A target's own files are in use by nobody but itself.
+    if part.target.is_some() {
         return Ok(None);
     }
     for path in swap_files()? {
@@ -86,7 +89,7 @@ fn is_about(steps: &Steps, path: &TreePath, number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::{Source, Target};
+    use crate::change::{OpTarget, Source};
     use crate::tree::attributes::Moment;
 
     fn path(text: &str) -> TreePath {
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_mount_goes_with_what_it_lies_in_and_stays_beside_it() {
-        let part = Part::new("/srv".into(), "/nowhere".into());
+        let part = OverlayPart::new("/srv".into(), "/nowhere".into());
         let remove = steps(Op::Remove { at: path("d"), ino: 1, changed: Moment::EPOCH, slot: 0 });
         let found = |mount: &str| mount_in_the_way(&part, &remove, || Ok(vec![mount.into()])).unwrap();
         assert_eq!((found("/srv/d/e"), found("/srv/d")), (Some(path("d/e")), Some(path("d"))));
@@ -123,7 +126,7 @@ mod tests {
         );
         let moved = |at: &str| Op::Move { at: path(at), ino: 9, directory: false, marked: false, over: None };
         assert!(is(moved("a/swap")) && !is(moved("a/other")));
-        let update = |ino: u64| Op::Update { source: Source::Upper(path("x")), target: Target::Root, ino };
+        let update = |ino: u64| Op::Update { source: Source::Upper(path("x")), target: OpTarget::Root, ino };
         assert!(is(update(7)) && !is(update(8)));
     }
 }

@@ -1,10 +1,11 @@
 //! The names that a directory of the live tree had when a transaction had begun.
 //!
-//! Of a name that came by a rename it is not known whether something was there before, and others who change names beside it are taken for a conflict. A run that was lost
-//! so is told apart by this: what had no name when the next one begins, and has none at its end, was nobody's to be replaced, unless others have made it and removed it again
+//! Of a name that came by a rename it is not known whether something was there before, and others who change names
+//! beside it are taken for a conflict. A run that was lost so is told apart by this: what had no name when the next one
+//! begins, and has none at its end, was nobody's to be replaced, unless others have made it and removed it again
 //! meanwhile.
 
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::path::TreePath;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +26,7 @@ pub struct KnownNames {
 
 impl KnownNames {
     /// Those of a directory on one of these parts, now. Nothing where it cannot be listed.
-    pub fn of(directory: &Path, parts: &[Part]) -> Option<Self> {
+    pub fn of(directory: &Path, parts: &[OverlayPart]) -> Option<Self> {
         let around = parts.iter().filter(|part| directory.starts_with(&part.live));
         let part = around.max_by_key(|part| part.live.components().count())?;
         let names = part.live_tree().and_then(|live| live.names(&below(directory, part)?)).ok()?;
@@ -34,12 +35,12 @@ impl KnownNames {
     }
 
     /// Whether they are those of a directory of a part, and this is none of them.
-    pub(crate) fn lack(&self, part: &Part, directory: &TreePath, name: &OsStr) -> bool {
+    pub(crate) fn lack(&self, part: &OverlayPart, directory: &TreePath, name: &OsStr) -> bool {
         below(&self.directory, part).is_ok_and(|own| own == *directory) && !self.names.contains(name)
     }
 }
 
-fn below(directory: &Path, part: &Part) -> std::io::Result<TreePath> {
+fn below(directory: &Path, part: &OverlayPart) -> std::io::Result<TreePath> {
     let path = directory.strip_prefix(&part.live).ok().and_then(|path| TreePath::new(path.as_os_str().as_bytes()));
     path.ok_or_else(|| std::io::ErrorKind::NotFound.into())
 }
@@ -53,7 +54,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("d")).unwrap();
         std::fs::write(place.path().join("d/old"), "").unwrap();
-        let part = Part::new(place.path().to_owned(), place.path().join("base"));
+        let part = OverlayPart::new(place.path().to_owned(), place.path().join("base"));
         let known = KnownNames::of(&place.path().join("d"), std::slice::from_ref(&part)).unwrap();
         let d = TreePath::new(b"d").unwrap();
         assert!(known.lack(&part, &d, "new".as_ref()));

@@ -1,6 +1,8 @@
-//! Validation: whether what a transaction read and changed is still what it found, and who goes on when two of them meet.
+//! Validation: whether what a transaction read and changed is still what it found, and who goes on when two of them
+//! meet.
 
 pub(crate) mod abort_reason;
+pub(crate) mod change_set;
 pub(crate) mod changes;
 pub(crate) mod conflict;
 pub(crate) mod contention;
@@ -10,4 +12,5 @@ pub(crate) mod reach;
 pub(crate) mod read_set;
 pub(crate) mod removed;
 pub(crate) mod revalidation;
+pub(crate) mod twice_changed;
 pub(crate) mod unmounted;

@@ -1,10 +1,11 @@
 //! Whether what a commit moves can be moved: into a directory and out of it, from and to where a part's own files are.
 //!
-//! A rename within one mount can still be refused (EXDEV): another subvolume of btrfs is another tree; into a directory whose files are encrypted nothing comes that is not, and into
-//! one that belongs to a project (of quotas) nothing of another. Behind the commit point that would be too late.
+//! A rename within one mount can still be refused (EXDEV): another subvolume of btrfs is another tree; into a directory
+//! whose files are encrypted nothing comes that is not, and into one that belongs to a project (of quotas) nothing of
+//! another. Behind the commit point that would be too late.
 
 use crate::change::{Op, Steps};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::{Tree, is_missing};
 use crate::tree::path::TreePath;
 use pando_kernel::project_quota;
@@ -116,7 +117,7 @@ fn read_only<'a>(live: &Tree, steps: &'a Steps) -> io::Result<Option<&'a TreePat
 }
 
 /// What of a part's steps could not be done, for no other reason: in words, with what helps.
-pub(crate) fn obstacle(part: &Part, steps: &Steps) -> io::Result<Option<String>> {
+pub(crate) fn obstacle(part: &OverlayPart, steps: &Steps) -> io::Result<Option<String>> {
     let live = part.live_tree()?;
     let own = Territory::of(Tree::open(&part.base)?.root())?;
     if let Some(at) = read_only(&live, steps)? {

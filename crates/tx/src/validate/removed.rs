@@ -1,5 +1,6 @@
-//! What others have changed in a directory that a transaction has removed, or put something else in the place of. The view tells of nothing that was in it: what is to go, and
-//! was changed since the transaction began, goes with a change that nobody has seen.
+//! What others have changed in a directory that a transaction has removed, or put something else in the place of. The
+//! view tells of nothing that was in it: what is to go, and was changed since the transaction began, goes with a change
+//! that nobody has seen.
 
 use crate::change::upper::{Directory, DirectorySource, Node, What};
 use crate::crash::planted;
@@ -11,7 +12,8 @@ use rustix::fs::FileType;
 use std::collections::HashSet;
 use std::io;
 
-/// The first thing in such a directory that others have changed since a transaction began, of all that does not go on elsewhere.
+/// The first thing in such a directory that others have changed since a transaction began, of all that does not go on
+/// elsewhere.
 pub(crate) fn changed_within(live: &Tree, root: &Node, begun: Moment) -> io::Result<Option<Conflict>> {
     let mut removed = Vec::new();
     collect_removed(root, Some(&TreePath::ROOT), &mut removed);
@@ -67,7 +69,8 @@ fn newer_below(live: &Tree, top: TreePath, begun: Moment, kept: &HashSet<u64>) -
     let mut left = vec![top];
     while let Some(directory) = left.pop() {
         let names = match live.names(&directory) {
-            // Others have removed it, which its name tells, or have mounted something over it, which the commit is refused for.
+            // Others have removed it, which its name tells, or have mounted something over it, which the commit is
+            // refused for.
             Err(error) if is_missing(&error) || leads_elsewhere(&error) => continue,
             names => names?,
         };
@@ -108,7 +111,8 @@ mod tests {
         What::Directory(Directory::holding(source, children))
     }
 
-    /// What is found where `d`, with the directory `e` and the file `e/f` in it, became `what`; `e` went to `away`, if it did.
+    /// What is found where `d`, with the directory `e` and the file `e/f` in it, became `what`; `e` went to `away`, if
+    /// it did.
     fn found(what: What, begun: Moment, away: bool) -> Option<String> {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temporary.path().join("d/e")).unwrap();

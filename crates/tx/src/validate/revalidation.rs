@@ -1,9 +1,10 @@
 //! The second look: what others did between the validation of a change set and its commit point.
 //!
-//! To bring what is new to the disk takes from a millisecond to minutes, in which a host's other processes go on. What they do to anything that the commit is about to
-//! replace, remove or create is found by looking at the same names and files once more, and at nothing of what the transaction wrote.
+//! To bring what is new to the disk takes from a millisecond to minutes, in which a host's other processes go on. What
+//! they do to anything that the commit is about to replace, remove or create is found by looking at the same names and
+//! files once more, and at nothing of what the transaction wrote.
 
-use crate::change::split_attribution::Theirs;
+use crate::change::split_attribution::ByOthers;
 use crate::change::upper::{Directory, DirectorySource, File, Indexed, Node, What};
 use crate::crash::planted;
 use crate::tree::attributes::{Attributes, Moment};
@@ -14,7 +15,8 @@ use crate::validate::changes::of_several_names;
 use crate::validate::conflict::{Conflict, Interference};
 use std::io;
 
-/// The first thing that is not as it was when the change set was read, of all that this is about to replace, remove or create.
+/// The first thing that is not as it was when the change set was read, of all that this is about to replace, remove or
+/// create.
 pub(crate) fn changed_since(live: &Tree, root: &Node, indexed: &[Indexed]) -> io::Result<Option<Conflict>> {
     if planted("blind-changes") {
         return Ok(None);
@@ -78,18 +80,19 @@ fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option
 
 /// Whether others may go on to write to what is at a name.
 fn has_their_content(what: &What) -> bool {
-    matches!(what, What::File(File { theirs: Some(Theirs::Content(_)), .. }))
+    matches!(what, What::File(File { theirs: Some(ByOthers::Content(_)), .. }))
 }
 
-/// Whether anything has happened to the live tree's file that one was copied from, wherever its names are, but for what is left to others.
+/// Whether anything has happened to the live tree's file that one was copied from, wherever its names are, but for what
+/// is left to others.
 fn is_touched(live: &Tree, file: &File) -> io::Result<bool> {
     let Some(origin) = &file.origin else { return Ok(false) };
     match origin.identity.open(live) {
         Ok(object) => match &file.theirs {
-            Some(Theirs::Content(attributes)) => {
+            Some(ByOthers::Content(attributes)) => {
                 Ok(!Attributes::of(&CallPath::of(object)?)?.is_same_but_for_time(attributes))
             }
-            Some(Theirs::Attributes) | None => Ok(Moment::changed(&rustix::fs::fstat(object)?) != origin.changed),
+            Some(ByOthers::Attributes) | None => Ok(Moment::changed(&rustix::fs::fstat(object)?) != origin.changed),
         },
         Err(error) if is_gone(&error) => Ok(true),
         Err(error) => Err(error),
@@ -104,7 +107,8 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    /// What `meanwhile` does to a tree with the directory `d` and the file `d/f` in it, both of which stay what they are, between two looks at the transaction's change.
+    /// What `meanwhile` does to a tree with the directory `d` and the file `d/f` in it, both of which stay what they
+    /// are, between two looks at the transaction's change.
     fn found_since(name: &str, what: impl Fn(&Tree) -> What, meanwhile: impl Fn(&Path)) -> Option<Interference> {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);

@@ -1,5 +1,5 @@
-//! The mounts of a realm that a path leads to, as far as its list of them tells: one that another is mounted over at the very same place is hidden, with all that
-//! is mounted on it.
+//! The mounts of a target that a path leads to, as far as its list of them tells: one that another is mounted over at
+//! the very same place is hidden, with all that is mounted on it.
 
 use pando_kernel::mount::MountEntry;
 use std::collections::{HashMap, HashSet};

@@ -2,9 +2,9 @@
 
 use super::plan::{Fixture, How, Use, ViewPlan};
 use super::sockets;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::trash;
 use crate::validate::read_set::Watch;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -20,11 +20,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
-/// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
+/// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay
+/// together, and nothing is synced, since the commit does that and an abort needs none. Numbers of inodes are the lower
+/// file systems'.
 const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
 
-/// The same where what is new is on another file system: the numbers tell which, so that all are of one device, as programs expect that do not leave a file system.
+/// The same where what is new is on another file system: the numbers tell which, so that all are of one device, as
+/// programs expect that do not leave a file system.
 const OPTIONS_IN_MEMORY: [(&str, &str); 4] =
     [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "on")];
 
@@ -40,14 +42,15 @@ const INODES: u64 = 32;
 pub struct View {
     /// Its root.
     pub root: OwnedFd,
-    /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace period of RCU), which the command need not
-    /// wait for. Where there is a watch that has it, so that nobody else waits either.
+    /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace
+    /// period of RCU), which the command need not wait for. Where there is a watch that has it, so that nobody else
+    /// waits either.
     pub(super) _made_of: Vec<Tree>,
 }
 
 impl ViewPlan {
     /// Plans the view of a transaction over the mounts that are there now.
-    pub fn of_now(home: &Home, name: &TxName) -> Result<Self, CallError> {
+    pub fn of_now(home: &StateDirectory, name: &TxName) -> Result<Self, CallError> {
         let reachable = mounts()?.into_iter().filter(is_reachable);
         let mounts: Vec<_> = reachable
             .map(|mount| {
@@ -66,7 +69,8 @@ fn is_reachable(mount: &MountEntry) -> bool {
     rustix::fs::statx(CWD, &mount.at, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
 }
 
-/// Whether an overlay over a mount would know which files its files were copied from, and have room. Beside the root a full disk is no reason to run nothing.
+/// Whether an overlay over a mount would know which files its files were copied from, and have room. Beside the root a
+/// full disk is no reason to run nothing.
 fn usable(at: &Path) -> Use {
     let known = File::open(at).is_ok_and(|directory| {
         directory.metadata().is_ok_and(|metadata| metadata.is_dir()) && FileHandle::of(&directory).is_ok()
@@ -83,7 +87,8 @@ fn has_room(at: &Path) -> bool {
     has_plenty || takes_more(at)
 }
 
-/// What is full for others may have room for root, and what says to be nearly full keep all of it for itself: it is tried, by a file without a name.
+/// What is full for others may have room for root, and what says to be nearly full keep all of it for itself: it is
+/// tried, by a file without a name.
 fn takes_more(at: &Path) -> bool {
     let file = rustix::fs::open(at, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     let taken = file.and_then(|file| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, ROOM));
@@ -91,7 +96,8 @@ fn takes_more(at: &Path) -> bool {
 }
 
 impl View {
-    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it. `watch` is to know what is read there.
+    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it. `watch` is to
+    /// know what is read there.
     ///
     /// # Errors
     ///
@@ -134,7 +140,7 @@ impl View {
 }
 
 /// A view of what is live on a part, with files of its own.
-pub(super) fn over<'a>(part: &Part, device: Option<&'a str>, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
+pub(super) fn over<'a>(part: &OverlayPart, device: Option<&'a str>, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
     let options = if part.memory.is_some() { &OPTIONS_IN_MEMORY } else { &OPTIONS };
     Overlay { name: device.unwrap_or(NAME), lowers: vec![lower], data: Vec::new(), files, options, volatile: true }
 }
@@ -144,7 +150,7 @@ const FIT: [i64; 5] =
     [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC, libc::F2FS_SUPER_MAGIC];
 
 /// Whether an overlay can have the files of a part, which were made: where that is not known it is tried.
-pub(super) fn is_fit(part: &Part) -> bool {
+pub(super) fn is_fit(part: &OverlayPart) -> bool {
     let try_it = || -> Result<Tree, CallError> {
         let lower = Tree::clone_of(&part.live, false)?;
         let files = Tree::clone_of(part.files(), false)?;
@@ -152,12 +158,12 @@ pub(super) fn is_fit(part: &Part) -> bool {
         Overlay { volatile: false, ..over(part, None, &lower, &files) }.mount(Attributes::empty(), &part.base)
     };
     let is_known = |path: &Path| rustix::fs::statfs(path).is_ok_and(|found| FIT.contains(&found.f_type));
-    // A realm's lie with this machine's own.
-    part.realm.is_some() || is_known(part.files()) || try_it().is_ok()
+    // A target's lie with this machine's own.
+    part.target.is_some() || is_known(part.files()) || try_it().is_ok()
 }
 
 fn overlay(
-    (part, device): (&Part, Option<&str>),
+    (part, device): (&OverlayPart, Option<&str>),
     beside: &Path,
     watch: Option<&mut Watch>,
     made_of: &mut Vec<Tree>,
@@ -218,10 +224,11 @@ pub(super) fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), Call
         .context(|| format!("attaching a part of the view at {}", path.display()))
 }
 
-/// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the view's.
+/// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the
+/// view's.
 ///
-/// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in the place of his socket meanwhile
-/// leads nobody to another file, which would be written to at once.
+/// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in
+/// the place of his socket meanwhile leads nobody to another file, which would be written to at once.
 fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::open(path, flags, Mode::empty())?;
@@ -286,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_transaction_left_on_a_mount_is_not_where_a_later_one_of_its_name_has_anything() {
-        let home = Home::new(Path::new("/nowhere"));
+        let home = StateDirectory::new(Path::new("/nowhere"));
         let places = || -> BTreeSet<_> {
             let plan = ViewPlan::of_now(&home, &"t".parse().unwrap()).unwrap();
             plan.parts().filter(|part| !part.base.starts_with(home.directory())).map(|part| part.base.clone()).collect()

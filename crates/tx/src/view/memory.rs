@@ -1,5 +1,5 @@
-//! File systems in memory that a realm has mounted itself, such as /run and /tmp of a system that boots: each takes part in a transaction by an overlay of its
-//! own.
+//! File systems in memory that a target has mounted itself, such as /run and /tmp of a system that boots: each takes
+//! part in a transaction by an overlay of its own.
 //!
 //! What is shown of this machine's own, a volume for example, is none of them: others use it, whom no gate keeps out.
 
@@ -15,10 +15,11 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// No more of them take part. Each costs an overlay, and a realm can mount without end.
+/// No more of them take part. Each costs an overlay, and a target can mount without end.
 const MOST: usize = 64;
 
-/// A longer path is none of a system that boots. Every command is told a name in each of them, in messages of a fixed size.
+/// A longer path is none of a system that boots. Every command is told a name in each of them, in messages of a fixed
+/// size.
 const LONGEST_PATH: usize = 256;
 
 /// A mount that may be of one.
@@ -32,7 +33,8 @@ struct Candidate {
     at: TreePath,
 }
 
-/// The ways to them, by the numbers of their mounts: what of these `mounts` of a realm, whose root directory is open, an overlay can lie over.
+/// The ways to them, by the numbers of their mounts: what of these `mounts` of a target, whose root directory is open,
+/// an overlay can lie over.
 pub(super) fn ways(root: impl AsFd, mounts: &InReach<'_>, machines: &[MountEntry]) -> HashMap<u64, Vec<Crossing>> {
     let Ok(about) = mount_path::what_is_known(&root) else { return HashMap::new() };
     let machines: HashSet<&str> = machines.iter().map(|mount| mount.device.as_str()).collect();

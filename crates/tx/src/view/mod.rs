@@ -1,8 +1,8 @@
 //! The view: the live system as the processes of a transaction see it, with their own changes.
 //!
 //! ```text
-//!   mounts ─▶ plan (plain data)  ─▶ overlays over "/" and every other writable mount   ─▶ this thread's mount namespace, entered
-//!                                   virtual and read-only mounts, live sockets: bound
+//!   mounts ─▶ plan (plain data) ─▶ overlays over "/" and every other writable mount  ─▶ this thread's mount namespace
+//!                                  virtual and read-only mounts, live sockets: bound
 //! ```
 
 mod in_reach;

@@ -2,9 +2,9 @@
 
 use super::make::is_fit;
 use crate::state::begin_timestamp::Grain;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
-use crate::state::overlay_part::{LiveRoot, Part};
+use crate::state::overlay_part::{LiveRoot, OverlayPart};
 use crate::state::private_place::HIDDEN;
 use crate::state::trash;
 use pando_kernel::mount::MountEntry;
@@ -38,14 +38,16 @@ const VIRTUAL: [&str; 20] = [
     "rpc_pipefs",
 ];
 
-/// File systems that an upper directory cannot lie on: they keep no extended attributes of the kernel's, cannot rename as it takes, or are changed by other machines
-/// too. What is neither here nor [known to be fit](super::make::is_fit) is tried, which is not for what others may see or may have to wait for.
+/// File systems that an upper directory cannot lie on: they keep no extended attributes of the kernel's, cannot rename
+/// as it takes, or are changed by other machines too. What is neither here nor [known to be fit](super::make::is_fit)
+/// is tried, which is not for what others may see or may have to wait for.
 const UNFIT: [&str; 22] = [
     "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "udf", "fuse", "fuseblk", "virtiofs", "nfs", "nfs4", "cifs", "smb3",
     "9p", "ceph", "afs", "lustre", "gfs2", "ocfs2", "orangefs", "vboxsf", "ecryptfs",
 ];
 
-/// Whether an upper directory cannot lie on a kind of file systems. What stands behind a point is a program's own name for it: `fuse.sshfs`.
+/// Whether an upper directory cannot lie on a kind of file systems. What stands behind a point is a program's own name
+/// for it: `fuse.sshfs`.
 fn is_unfit(kind: &str) -> bool {
     kind.split('.').next().is_some_and(|kind| UNFIT.contains(&kind))
 }
@@ -60,7 +62,8 @@ pub struct Fixture {
     pub at: PathBuf,
     /// How it is shown.
     pub how: How,
-    /// The device that its file system lies on, where there is one: whoever looks for that (grub-probe, mkinitramfs) goes by the list of mounts.
+    /// The device that its file system lies on, where there is one: whoever looks for that (grub-probe, mkinitramfs)
+    /// goes by the list of mounts.
     pub(super) device: Option<String>,
 }
 
@@ -75,7 +78,7 @@ impl Fixture {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     /// With changes of the transaction's own.
-    Overlay(Part),
+    Overlay(OverlayPart),
     /// As it is, with everything below it.
     Bound,
     /// As it is, but read-only: what is written to it could not be undone.
@@ -96,9 +99,9 @@ pub struct ViewPlan {
 }
 
 impl ViewPlan {
-    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for. `unique` tells it from every other transaction
-    /// that has its name, or had it.
-    pub(super) fn new(home: &Home, name: &TxName, unique: &str, mounts: &[(MountEntry, Use)]) -> Self {
+    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can
+    /// be used for. `unique` tells it from every other transaction that has its name, or had it.
+    pub(super) fn new(home: &StateDirectory, name: &TxName, unique: &str, mounts: &[(MountEntry, Use)]) -> Self {
         // What was mounted in what a commit has thrown away is nobody's to see.
         let is_seen =
             |at: &Path| !at.starts_with(home.directory()) && !at.components().any(|name| name.as_os_str() == HIDDEN);
@@ -110,13 +113,13 @@ impl ViewPlan {
             let at = mount.at.clone();
             let how = match Self::kind(mount, *usable) {
                 Kind::Overlay if own == Some(at.as_path()) => {
-                    How::Overlay(Part::new(at, home.of(name).join(format!("part-{number}"))))
+                    How::Overlay(OverlayPart::new(at, home.of(name).join(format!("part-{number}"))))
                 }
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
                     let part = format!("{number}.{}", home.part_name(name, unique));
                     let base = at.join(HIDDEN).join(part);
-                    How::Overlay(Part::new(at, base))
+                    How::Overlay(OverlayPart::new(at, base))
                 }
                 Kind::Bound => How::Bound,
                 Kind::ReadOnly => How::ReadOnly,
@@ -138,7 +141,7 @@ impl ViewPlan {
         Self { fixtures, sockets: Vec::new(), grain: grains.max().unwrap_or(Grain::Fine) }
     }
 
-    fn hidden(home: &Home, fixture: &Fixture) -> Option<PathBuf> {
+    fn hidden(home: &StateDirectory, fixture: &Fixture) -> Option<PathBuf> {
         match &fixture.how {
             How::Overlay(part) if !part.base.starts_with(home.directory()) => Some(part.live.join(HIDDEN)),
             _ => None,
@@ -168,7 +171,7 @@ impl ViewPlan {
     }
 
     /// The parts that hold what the transaction changes.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &OverlayPart> {
         self.fixtures.iter().filter_map(|fixture| match &fixture.how {
             How::Overlay(part) => Some(part),
             _ => None,
@@ -176,7 +179,7 @@ impl ViewPlan {
     }
 
     /// The same, to be changed.
-    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut OverlayPart> {
         self.fixtures.iter_mut().filter_map(|fixture| match &mut fixture.how {
             How::Overlay(part) => Some(part),
             _ => None,
@@ -188,8 +191,9 @@ impl ViewPlan {
         self.parts_mut().for_each(|part| part.moved(from, to));
     }
 
-    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, cannot serve, or is not safe from others, is shown read-only: a transaction that writes
-    /// nothing there need not care. The root's must be made. What the live tree's root of each that was made was like.
+    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, cannot serve,
+    /// or is not safe from others, is shown read-only: a transaction that writes nothing there need not care. The
+    /// root's must be made. What the live tree's root of each that was made was like.
     pub(crate) fn make_parts(&mut self) -> Result<Vec<LiveRoot>, CallError> {
         let mut roots = Vec::new();
         for (number, fixture) in self.fixtures.iter_mut().enumerate() {
@@ -216,7 +220,8 @@ impl ViewPlan {
                 Err(error) => return Err(error).context(|| format!("making {}", part.base.display())),
             }
         }
-        // Nothing need be hidden where nothing could be made: what somebody else has put there is no directory, or not worth hiding.
+        // Nothing need be hidden where nothing could be made: what somebody else has put there is no directory, or not
+        // worth hiding.
         let made: Vec<PathBuf> = self.parts().filter_map(|part| Some(part.base.parent()?.to_owned())).collect();
         self.fixtures
             .retain(|fixture| fixture.how != How::Hidden || made.contains(&fixture.at) || !is_beside(&fixture.at));
@@ -249,8 +254,9 @@ fn is_beside(directory: &Path) -> bool {
     directory.file_name().is_some_and(|name| name == HIDDEN)
 }
 
-/// The mount that the transactions' directory lies on; none if it lies in another subvolume of that (btrfs), between which nothing can be moved.
-fn home_mount<'a>(home: &Home, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Path> {
+/// The mount that the transactions' directory lies on; none if it lies in another subvolume of that (btrfs), between
+/// which nothing can be moved.
+fn home_mount<'a>(home: &StateDirectory, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Path> {
     let around = mounts.iter().map(|(mount, _)| mount.at.as_path()).filter(|at| home.directory().starts_with(at));
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
     let mount = around.max_by_key(|at| at.components().count());
@@ -267,7 +273,7 @@ mod tests {
     }
 
     fn planned(mounts: &[(MountEntry, Use)]) -> Vec<String> {
-        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), "7-9", mounts);
+        let plan = ViewPlan::new(&StateDirectory::new(Path::new("/")), &"t".parse().unwrap(), "7-9", mounts);
         let word = |how: &How| match how {
             How::Overlay(part) => format!("over {}", part.base.display()),
             other => format!("{other:?}"),

@@ -1,4 +1,5 @@
-//! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens on, so each is bound in.
+//! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens
+//! on, so each is bound in.
 
 use pando_kernel::proc_file;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -13,15 +14,15 @@ const LISTENING: u64 = 0x1_0000;
 /// The type of a datagram socket, which needs nobody to listen.
 const DATAGRAM: u64 = 2;
 
-/// The paths of sockets that can be connected to, in this network namespace. No link is on the way to them: what making the view looks up is what it is told
-/// to.
+/// The paths of sockets that can be connected to, in this network namespace. No link is on the way to them: what making
+/// the view looks up is what it is told to.
 pub(crate) fn listening() -> Vec<PathBuf> {
     let paths = listed(&table("/proc/net/unix"));
     resolved(paths, |directory| directory.canonicalize().ok())
 }
 
-/// The same of a realm, by a process of it and its root: paths in it. Whoever shares its network without being in it has bound paths that are not the
-/// realm's; what they lead to there is shown as it is, as to everybody in it.
+/// The same of a target, by a process of it and its root: paths in it. Whoever shares its network without being in it
+/// has bound paths that are not the target's; what they lead to there is shown as it is, as to everybody in it.
 pub(super) fn listening_in(process: i32, root: &File) -> Vec<PathBuf> {
     let paths = listed(&table(&format!("/proc/{process}/net/unix")));
     let link = |fd: &dyn AsRawFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();

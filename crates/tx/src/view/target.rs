@@ -1,8 +1,9 @@
-//! The view of a transaction that is about a realm: overlays over its root and over what it has mounted in memory, in a mount namespace that belongs to its
-//! users.
+//! The view of a transaction that is about a target: overlays over its root and over what it has mounted in memory, in
+//! a mount namespace that belongs to its users.
 //!
-//! Whoever makes it begins with all rights over this machine and ends with those of the realm's root user: the overlays are made before, everything
-//! else after, so that no path that the realm arranged leads anywhere but into the realm.
+//! Whoever makes it begins with all rights over this machine and ends with those of the target's root user: the
+//! overlays are made before, everything else after, so that no path that the target arranged leads anywhere but into
+//! the target.
 
 use super::in_reach::InReach;
 use super::make::{View, attach, enter_root, over};
@@ -10,11 +11,11 @@ use super::memory;
 use super::plan::{Fixture, How, Use, ViewPlan};
 use super::sockets;
 use crate::state::begin_timestamp::Grain;
-use crate::state::directory::Home;
+use crate::state::directory::StateDirectory;
 use crate::state::mount_path;
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
-use crate::state::target::Realm;
+use crate::state::overlay_part::OverlayPart;
+use crate::state::target::Target;
 use crate::transaction::StartError;
 use crate::validate::read_set::Watch;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -31,21 +32,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 impl ViewPlan {
-    /// Plans the view of a transaction over a realm's mounts: its root gets an overlay, and so does what it has mounted in memory; what else can be written, but
-    /// for the kernel's own, is read-only.
-    pub(crate) fn of_realm(home: &Home, name: &TxName, realm: &Realm) -> Result<Self, CallError> {
+    /// Plans the view of a transaction over a target's mounts: its root gets an overlay, and so does what it has
+    /// mounted in memory; what else can be written, but for the kernel's own, is read-only.
+    pub(crate) fn of_target(home: &StateDirectory, name: &TxName, target: &Target) -> Result<Self, CallError> {
         let what = || "looking at the mounts".to_owned();
-        let pid = realm.process().context(what)?;
+        let pid = target.process().context(what)?;
         let root = File::open(format!("/proc/{pid}/root/.")).context(what)?;
         if FileHandle::of(&root).is_err() {
             let why = "its root file system does not tell its files apart: it is not one that lasts (`pando create`, `clone`, `restore`), or stands on several layers that an earlier version of Pando made";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why)).context(|| "laying an overlay over it".into());
         }
-        let part = |number: usize, at: &Path, way| Part {
+        let part = |number: usize, at: &Path, mount_path| OverlayPart {
             live: at.to_owned(),
             base: home.of(name).join(format!("part-{number}")),
-            realm: Some(realm.clone()),
-            way,
+            target: Some(target.clone()),
+            mount_path,
             memory: None,
         };
         let how = How::Overlay(part(0, Path::new("/"), Vec::new()));
@@ -61,7 +62,7 @@ impl ViewPlan {
             }
             let is_bound = || mount.at == Path::new("/dev") || Self::is_bound(mount, Use::Other);
             let how = match ways.remove(&mount.id) {
-                Some(way) => How::Overlay(part(fixtures.len(), &mount.at, way)),
+                Some(mount_path) => How::Overlay(part(fixtures.len(), &mount.at, mount_path)),
                 None if is_bound() => How::Bound,
                 None => How::ReadOnly,
             };
@@ -72,14 +73,14 @@ impl ViewPlan {
 }
 
 impl View {
-    /// Makes the view and takes this process, which must have one thread, into it, and into the realm's users.
-    pub(crate) fn enter_realm(
+    /// Makes the view and takes this process, which must have one thread, into it, and into the target's users.
+    pub(crate) fn enter_target(
         plan: &ViewPlan,
-        realm: &Realm,
+        target: &Target,
         mut watch: Option<&mut Watch>,
     ) -> Result<Self, StartError> {
         let entering = || "entering its namespaces".to_owned();
-        let pid = realm.process().context(entering)?;
+        let pid = target.process().context(entering)?;
         let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).context(entering);
         let (users, mount_namespace) = (open("user")?, open("mnt")?);
         let number = |file: &File| file.metadata().map(|metadata| metadata.ino()).context(entering);
@@ -119,8 +120,9 @@ impl View {
     }
 }
 
-/// A copy of this machine's mounts, where the kernel takes no descriptors for layers: they are attached to be named, and neither a realm, which could be in their way, nor anybody
-/// else is to see that. This process is in it afterwards.
+/// A copy of this machine's mounts, where the kernel takes no descriptors for layers: they are attached to be named,
+/// and neither a target, which could be in their way, nor anybody else is to see that. This process is in it
+/// afterwards.
 fn staging() -> io::Result<Option<File>> {
     if overlay::takes_descriptors() {
         return Ok(None);
@@ -149,15 +151,15 @@ fn put_together(plan: &ViewPlan, overlays: Vec<Tree>) -> Result<Tree, StartError
     Ok(root)
 }
 
-/// What the realm has where a part is, which is what was planned with or nothing.
-fn lower(part: &Part) -> Result<Tree, StartError> {
-    if part.way.is_empty() {
+/// What the target has where a part is, which is what was planned with or nothing.
+fn lower(part: &OverlayPart) -> Result<Tree, StartError> {
+    if part.mount_path.is_empty() {
         return Ok(Tree::clone_of(Path::new("/"), false)?);
     }
     let what = || format!("looking for what is mounted at {}", part.live.display());
     let root =
         rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).context(what)?;
-    match mount_path::follow(root, &part.way) {
+    match mount_path::follow(root, &part.mount_path) {
         Err(error) if mount_path::is_gone(&error) => Err(StartError::Shifted),
         place => Ok(Tree::clone_at(place.context(what)?)?),
     }
@@ -174,13 +176,14 @@ fn attributes(lower: &Tree) -> Result<Attributes, CallError> {
     Ok(kept.fold(Attributes::MOUNT_ATTR_NODEV, Attributes::union))
 }
 
-/// Shows a server's socket where it is. All is done by descriptors: the /proc of a realm does not know this process.
+/// Shows a server's socket where it is. All is done by descriptors: the /proc of a target does not know this process.
 fn show_socket(path: &Path, root: &Tree) -> Result<(), CallError> {
     let what = || format!("showing the socket {}", path.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let below = path.strip_prefix("/").unwrap_or(path);
     let socket = openat2(CWD, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
-    // Whoever put something else in its place meanwhile leads nobody to another file, which would be written to at once.
+    // Whoever put something else in its place meanwhile leads nobody to another file, which would be written to at
+    // once.
     if FileType::from_raw_mode(rustix::fs::fstat(&socket).context(what)?.st_mode) != FileType::Socket {
         return Ok(());
     }
@@ -199,11 +202,12 @@ fn show_part(fixture: &Fixture, overlay: &Tree, root: &Tree) -> Result<(), Start
 }
 
 fn show(fixture: &Fixture, root: &Tree) -> Result<(), CallError> {
-    // The root has been mounted over: paths lead into the view, where nothing is mounted yet, and `..` of the root is the root. What is to be shown is
-    // reached by the directory that the process is in, which is still the old root.
+    // The root has been mounted over: paths lead into the view, where nothing is mounted yet, and `..` of the root is
+    // the root. What is to be shown is reached by the directory that the process is in, which is still the old root.
     let below = fixture.at.strip_prefix("/").unwrap_or(&fixture.at);
     let tree = match Tree::clone_of(below, true) {
-        // A file that was mounted there has been removed since from where it came from: it is out of everybody's reach but of those who have it open.
+        // A file that was mounted there has been removed since from where it came from: it is out of everybody's reach
+        // but of those who have it open.
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(()),
         tree => tree?,
     };

@@ -12,7 +12,8 @@ pub(super) enum Attempt {
     Aborted(u8, String),
     /// It cannot be committed any more.
     Lost(AbortReason),
-    /// The command has failed, with this exit code, and what others were doing may be why: it cannot have been told all that it was told at any one moment.
+    /// The command has failed, with this exit code, and what others were doing may be why: it cannot have been told all
+    /// that it was told at any one moment.
     Misled(u8, String, AbortReason),
     /// What is mounted was changed while its view was made: its command has not begun.
     NotBegun,

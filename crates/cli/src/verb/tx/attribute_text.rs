@@ -1,4 +1,5 @@
-//! Extended attributes in words: capabilities and access lists as the tools for them print them, all others as they are.
+//! Extended attributes in words: capabilities and access lists as the tools for them print them, all others as they
+//! are.
 
 use super::quoted;
 

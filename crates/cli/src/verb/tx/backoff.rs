@@ -1,5 +1,6 @@
-//! How long to wait before a command that was lost to others is run again: whoever they are, they are at it for about as long as such a command takes, and two that lose
-//! to each other must not begin together again. So it is a part of the time that the run took, more each time, and never the same.
+//! How long to wait before a command that was lost to others is run again: whoever they are, they are at it for about
+//! as long as such a command takes, and two that lose to each other must not begin together again. So it is a part of
+//! the time that the run took, more each time, and never the same.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -6,7 +6,7 @@ use super::recover::{sweep_soon, tell_of_mounts};
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{CommitError, EndError, Reached, Selection, TxName};
+use pando_tx::{CommitError, CommitRequest, EndError, Reached, Selection, TxName};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -46,8 +46,9 @@ impl Commit {
         let begun = Instant::now();
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
         let reached = Reached::of(home, &self.name);
-        let selection = self.selection(root)?;
-        let committed = pando_tx::commit_open(home, &self.name, &selection, !self.no_durable, None, None, false);
+        let (selection, durable) = (&self.selection(root)?, !self.no_durable);
+        let request = CommitRequest { selection, durable, contention: None, exclusive: None, with_daemons: false };
+        let committed = pando_tx::commit_open(home, &self.name, &request);
         if matches!(&committed, Err(EndError::Commit(CommitError::Conflict(_)))) {
             eprintln!("{}", self.what_is_left());
         }
@@ -75,7 +76,7 @@ impl Commit {
             return Ok(Selection::default());
         }
         let named = match guest {
-            Some(guest) => Named::in_guest(&guest::realm(root, guest)?)?,
+            Some(guest) => Named::in_guest(&guest::target(root, guest)?)?,
             None => Named::on_host()?,
         };
         let (ignored, included) = (named.with_links(ignore)?, named.without_links(include)?);

@@ -1,5 +1,5 @@
-//! `pando tx diff --export`: the changes of a transaction as an archive, written as the OCI image specification has a layer: what is new or changed is there whole, and an empty
-//! file `.wh.NAME` says that NAME goes.
+//! `pando tx diff --export`: the changes of a transaction as an archive, written as the OCI image specification has a
+//! layer: what is new or changed is there whole, and an empty file `.wh.NAME` says that NAME goes.
 
 use super::quoted;
 use super::review_text::path_of;

@@ -6,12 +6,13 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::{Method, PartOf, Process};
 use pando_guest::{GuestName, Places};
-use pando_tx::{Home, Network, Realm, TxName};
+use pando_tx::{Network, StateDirectory, Target, TxName};
 use std::path::PathBuf;
 
-/// The transactions of a guest, or of the host. Should this process be killed while it has a guest stand still, another finishes what it was at.
-pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<Home> {
-    let host = Home::new(root.directory());
+/// The transactions of a guest, or of the host. Should this process be killed while it has a guest stand still, another
+/// finishes what it was at.
+pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<StateDirectory> {
+    let host = StateDirectory::new(root.directory());
     let Some(guest) = guest else { return Ok(host) };
     let name: GuestName = guest.parse().map_err(|error| Usage::sentence(format!("'{guest}' is no guest: {error}")))?;
     let directory = Places::new(root.directory()).guest(&name);
@@ -21,18 +22,18 @@ pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<Home
         );
     }
     let words = ["pando".into(), "--root".into(), root.directory().into(), "tx".into(), "recover".into()];
-    Ok(host.of_realm(&directory.join("tx")).rescued_by("/proc/self/exe".into(), words.into()))
+    Ok(host.of_target(&directory.join("tx")).rescued_by("/proc/self/exe".into(), words.into()))
 }
 
 /// Those of all guests that have any.
-pub(super) fn homes(root: &StateRoot) -> Vec<Home> {
+pub(super) fn homes(root: &StateRoot) -> Vec<StateDirectory> {
     let guests = std::fs::read_dir(Places::new(root.directory()).guests()).into_iter().flatten().flatten();
     let kept = guests.map(|guest| guest.path().join("tx")).filter(|kept| kept.exists());
-    kept.map(|kept| Home::new(root.directory()).of_realm(&kept)).collect()
+    kept.map(|kept| StateDirectory::new(root.directory()).of_target(&kept)).collect()
 }
 
 /// The guest as it runs now.
-pub(super) fn realm(root: &StateRoot, guest: &str) -> anyhow::Result<Realm> {
+pub(super) fn target(root: &StateRoot, guest: &str) -> anyhow::Result<Target> {
     let mut client = crate::daemon_start::connected(root)?;
     let doing = || format!("cannot look at guest '{guest}'");
     let found = client.call::<Inspected>(Method::Inspect { name: guest.to_owned() }).with_context(doing)?.guest;
@@ -44,7 +45,7 @@ pub(super) fn realm(root: &StateRoot, guest: &str) -> anyhow::Result<Realm> {
     let groups = unified.with_context(|| {
         format!("guest '{guest}' has no group in a unified cgroup hierarchy (cgroup2), which transactions need")
     })?;
-    Realm::of_process(pid, found.first_id.unwrap_or(0), groups).with_context(doing)
+    Target::of_process(pid, found.first_id.unwrap_or(0), groups).with_context(doing)
 }
 
 /// A process of the guest that is part of a transaction, and answered for.

@@ -3,7 +3,7 @@
 use super::guest;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Moment, Realm, StartError, Transaction, TxName};
+use pando_tx::{Moment, StartError, Target, Transaction, TxName};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -43,7 +43,7 @@ pub(super) struct Hold {
     guest: Option<String>,
     /// That guest, as JSON
     #[arg(long, requires = "guest")]
-    realm: Option<String>,
+    target: Option<String>,
     /// End, with all of the transaction's processes, when this process ends
     #[arg(long)]
     with: Option<i32>,
@@ -70,14 +70,14 @@ impl Holder {
     pub(super) fn start(
         root: &StateRoot,
         name: &TxName,
-        realm: Option<(&str, &Realm)>,
+        target: Option<(&str, &Target)>,
         purpose: Option<&Purpose>,
     ) -> anyhow::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("pando").arg("--root").arg(root.directory()).args(["tx", "hold", name.as_ref()]);
-        if let Some((guest, realm)) = realm {
-            let realm = serde_json::to_string(realm).context("cannot describe the guest")?;
-            command.args(["--guest", guest, "--realm", &realm]);
+        if let Some((guest, target)) = target {
+            let target = serde_json::to_string(target).context("cannot describe the guest")?;
+            command.args(["--guest", guest, "--target", &target]);
         }
         if let Some(purpose) = purpose {
             let purpose = serde_json::to_string(purpose).context("cannot describe the command")?;
@@ -114,11 +114,11 @@ impl Hold {
         rustix::thread::set_name(c"pando-tx").context("cannot take a name")?;
         rustix::process::setsid().context("cannot leave the session")?;
         let home = &guest::home(root, self.guest.as_deref())?;
-        let realm: Option<Realm> = self.realm.as_deref().map(serde_json::from_str).transpose()?;
-        let awaited = self.awaited(realm.as_ref())?;
+        let target: Option<Target> = self.target.as_deref().map(serde_json::from_str).transpose()?;
+        let awaited = self.awaited(target.as_ref())?;
         let purpose: Option<Purpose> = self.purpose.as_deref().map(serde_json::from_str).transpose()?;
         let Purpose { command, first_begun, ignored } = purpose.unwrap_or_default();
-        let (mut transaction, plan) = Transaction::begin_in(home, &self.name, &command, first_begun, realm)
+        let (mut transaction, plan) = Transaction::begin_in(home, &self.name, &command, first_begun, target)
             .context("cannot begin a transaction")?;
         transaction.ignore(&ignored).context("cannot note what is ignored")?;
         let killer = transaction.killer()?;
@@ -146,8 +146,8 @@ impl Hold {
     }
 
     /// The processes whose end is this one's: the one that started it, if it is to be so, and the guest's first.
-    fn awaited(&self, realm: Option<&Realm>) -> anyhow::Result<Vec<OwnedFd>> {
-        let first = realm.and_then(Realm::first_process);
+    fn awaited(&self, target: Option<&Target>) -> anyhow::Result<Vec<OwnedFd>> {
+        let first = target.and_then(Target::first_process);
         let pids = self.with.into_iter().chain(first);
         pids.map(|pid| pando_kernel::pidfd::open(pid).with_context(|| format!("process {pid} has gone"))).collect()
     }

@@ -15,6 +15,7 @@ mod listing;
 mod memory_size;
 mod named_paths;
 mod open;
+mod prewarmed;
 mod quoted;
 mod recover;
 mod replayed_input;
@@ -24,7 +25,6 @@ mod review_text;
 mod run;
 mod run_in_guest;
 mod settings;
-mod spare;
 mod supervised;
 mod trial;
 mod wait;
@@ -33,7 +33,7 @@ pub(crate) use recover::recover_first;
 
 use super::Verb;
 use crate::state_root::StateRoot;
-use pando_tx::Home;
+use pando_tx::StateDirectory;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tx {
@@ -95,7 +95,7 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         crate::inside_transaction::refuse("a transaction")?;
         root.check()?;
-        let home = Home::new(root.directory());
+        let home = StateDirectory::new(root.directory());
         match self.action {
             Action::Run(run) => run.run(root, &home),
             Action::Begin(begin) => begin.run(root),

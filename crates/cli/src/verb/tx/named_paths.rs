@@ -3,7 +3,7 @@
 //! What a transaction reads and changes is known by paths without links; those that are named may lead through some.
 
 use crate::complaint::Usage;
-use pando_tx::Realm;
+use pando_tx::Target;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -20,8 +20,8 @@ impl Named {
         Ok(Self { root: File::open("/")?, in_guest: false })
     }
 
-    pub(super) fn in_guest(realm: &Realm) -> anyhow::Result<Self> {
-        Ok(Self { root: File::open(realm.root()?)?, in_guest: true })
+    pub(super) fn in_guest(target: &Target) -> anyhow::Result<Self> {
+        Ok(Self { root: File::open(target.root()?)?, in_guest: true })
     }
 
     /// What reads are known by at these paths: links are followed, and the link itself counts as well.

@@ -11,7 +11,7 @@ use crate::state_root::StateRoot;
 use crate::verb::exec::login_shell;
 use anyhow::{Context, bail};
 use pando_api::Method;
-use pando_tx::{Home, Network, Record, Running, StartError, TxName, WhenUnsupported};
+use pando_tx::{Network, Record, Running, StartError, StateDirectory, TxName, WhenUnsupported};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 
@@ -62,10 +62,10 @@ impl Begin {
         let guest = self.guest.as_deref();
         let home = guest::home(root, guest)?;
         pando_tx::recover(&home).context("cannot look after earlier transactions")?;
-        let realm = guest.map(|guest| guest::realm(root, guest)).transpose()?;
+        let target = guest.map(|guest| guest::target(root, guest)).transpose()?;
         let mut views = 0;
         loop {
-            let started = Holder::start(root, &self.name, guest.zip(realm.as_ref()), None);
+            let started = Holder::start(root, &self.name, guest.zip(target.as_ref()), None);
             let is_shifted = started.as_ref().is_err_and(|error| error.is::<Shifted>());
             if is_shifted {
                 pando_tx::abort_open(&home, &self.name, None)?;
@@ -122,7 +122,7 @@ impl Enter {
 
 fn enter_guest(
     root: &StateRoot,
-    home: &Home,
+    home: &StateDirectory,
     guest: &str,
     record: &Record,
     when: WhenUnsupported,

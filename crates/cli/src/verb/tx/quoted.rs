@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// A path as it is, or, where it has anything in it that could be taken for something else, between quotation marks and escaped as git does it: `"a\377\n"`.
+/// A path as it is, or, where it has anything in it that could be taken for something else, between quotation marks and
+/// escaped as git does it: `"a\377\n"`.
 pub(super) fn path(bytes: &[u8]) -> String {
     let escaped = escaped(bytes);
     let is_plain = escaped.as_bytes() == bytes && !bytes.is_empty() && bytes[0] != b' ' && bytes.last() != Some(&b' ');
@@ -51,7 +52,8 @@ fn octal(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Whether a character is seen, and moves nothing that stands beside it: no control, no joiner, no mark of direction, no space but the plain one.
+/// Whether a character is seen, and moves nothing that stands beside it: no control, no joiner, no mark of direction,
+/// no space but the plain one.
 fn is_harmless(c: char) -> bool {
     let is_hidden = matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_hidden)

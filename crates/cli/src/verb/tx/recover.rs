@@ -1,17 +1,17 @@
 //! `pando tx recover`, and the deleting that nobody waits for.
 
 use super::guest;
-use super::spare::Clearer;
+use super::prewarmed::Clearer;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_kernel::follower::Follower;
-use pando_tx::{Home, Recovered, Sweep, Watch};
+use pando_tx::{Recovered, StateDirectory, Sweep, Watch};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {}
 
 impl Recover {
-    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot, home: &StateDirectory) -> anyhow::Result<u8> {
         let mut all = pando_tx::recover(home).context("cannot look at the transactions")?;
         for home in guest::homes(root) {
             all.extend(pando_tx::recover(&home).context("cannot look at the guests' transactions")?);
@@ -37,7 +37,7 @@ impl Recover {
 
 /// What the daemon does before anything else: guests may stand on what a crash left half done.
 pub(crate) fn recover_first(root: &StateRoot) {
-    let host = Home::new(root.directory());
+    let host = StateDirectory::new(root.directory());
     let recovered = std::iter::once(host).chain(guest::homes(root)).flat_map(|home| {
         pando_tx::recover(&home).unwrap_or_else(|error| {
             tracing::warn!("the transactions cannot be looked at: {error}");
@@ -58,17 +58,18 @@ pub(crate) fn recover_first(root: &StateRoot) {
 }
 
 /// Says why some of what was thrown away stays.
-pub(super) fn tell_of_mounts(home: &Home) {
+pub(super) fn tell_of_mounts(home: &StateDirectory) {
     for error in pando_tx::mounted_in_trash(home) {
         let error = crate::complaint::sentences(&anyhow::Error::new(error).context("what was thrown away stays"));
         eprintln!("pando: {error}");
     }
 }
 
-/// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for: the kernel ends the listener and
-/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little. Where a daemon has made it ahead, and has others
-/// in the same places, so that nobody would see a difference, it is the `clearer`.
-pub(super) fn sweep_soon(home: &Home, watch: Option<Watch>, clearer: Option<Clearer>) {
+/// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for:
+/// the kernel ends the listener and the overlays of a view in some 15 ms. What is at the roots of mounts, where people
+/// look, goes at once if it is little. Where a daemon has made it ahead, and has others in the same places, so that
+/// nobody would see a difference, it is the `clearer`.
+pub(super) fn sweep_soon(home: &StateDirectory, watch: Option<Watch>, clearer: Option<Clearer>) {
     const LITTLE: usize = 300;
     if clearer.is_some_and(Clearer::leave_it) {
         return;

@@ -6,8 +6,9 @@
 //!   run again:   kept, then our input ─▶ thread ─▶ pipe ─▶ command
 //! ```
 //!
-//! Out of a pipe nothing is taken that the command has not read: others may read the same pipe, such as the loop of a shell. What comes is copied into a
-//! pipe that holds one piece (tee(2)), and is taken from ours once that one is empty.
+//! Out of a pipe nothing is taken that the command has not read: others may read the same pipe, such as the loop of a
+//! shell. What comes is copied into a pipe that holds one piece (tee(2)), and is taken from ours once that one is
+//! empty.
 //!
 //! A file is read again from where it was; a terminal asks its user again.
 
@@ -97,7 +98,8 @@ impl ReplayedInput {
     }
 }
 
-/// First what is kept, then what comes, which is kept. Ends when nobody reads any more, with the input's end, or when it is stopped.
+/// First what is kept, then what comes, which is kept. Ends when nobody reads any more, with the input's end, or when
+/// it is stopped.
 fn feed(kept: &File, input: File, writer: File, stopped: &OwnedFd) {
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
@@ -161,7 +163,8 @@ fn lend(kept: &File, mut at: u64, mut input: &File, writer: &File, stopped: &Own
 
 fn put(mut writer: &File, mut bytes: &[u8], stopped: &OwnedFd) -> bool {
     while !bytes.is_empty() {
-        // No more than what a pipe takes at once where it takes anything, so that this never waits for a reader that is stopped.
+        // No more than what a pipe takes at once where it takes anything, so that this never waits for a reader that is
+        // stopped.
         let now = bytes.len().min(4096);
         if !ready(writer.as_fd(), PollFlags::OUT, stopped) || writer.write_all(&bytes[..now]).is_err() {
             return false;

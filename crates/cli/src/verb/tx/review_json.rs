@@ -5,7 +5,8 @@ use pando_tx::{Look, PartReview, Reviewed};
 use rustix::fs::FileType;
 use serde_json::{Map, Value, json};
 
-/// An entry as an object. What is not UTF-8 stands in it twice: as text with stand-ins, and as base64 under the same name with `_bytes` behind it.
+/// An entry as an object. What is not UTF-8 stands in it twice: as text with stand-ins, and as base64 under the same
+/// name with `_bytes` behind it.
 pub(super) fn entry(part: &PartReview, entry: &Reviewed) -> Value {
     let mut object = Map::new();
     object.insert("change".to_owned(), json!(entry.sign));

@@ -7,18 +7,18 @@ use super::held_output::HeldOutput;
 use super::keep::Keep;
 use super::memory_size;
 use super::named_paths::Named;
+use super::prewarmed::Clearer;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::spare::Clearer;
 use super::trial::{Lesson, Trial};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    AbortReason, CommitError, Contention, EndError, Ended, HeldSignals, Home, Network, Passed, Reached, Rest,
-    Transaction, TxName, Watch, WhenUnsupported,
+    AbortReason, CommitError, CommitRequest, Contention, EndError, Ended, HeldSignals, Network, Passed, Reached, Rest,
+    Selection, StateDirectory, Transaction, TxName, Watch, WhenUnsupported,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others always do that, each further time counts as a run.
+/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others
+/// always do that, each further time counts as a run.
 pub(super) const VIEWS: u32 = 50;
 
 /// How often a command runs again at most, if nothing is said.
@@ -46,7 +47,8 @@ pub(super) struct Run {
     /// How often to run the command again when others changed what it changed
     #[arg(long, value_name = "N", default_value_t = RETRIES)]
     pub(super) retry: u32,
-    /// Do not validate what it reads at PATH and below, such as a file that others always write to; may be given several times
+    /// Do not validate what it reads at PATH and below, such as a file that others always write to; may be given
+    /// several times
     #[arg(long, value_name = "PATH")]
     pub(super) ignore: Vec<PathBuf>,
     /// Abort when it takes longer, in seconds
@@ -64,7 +66,8 @@ pub(super) struct Run {
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "abort")]
     unsupported: HowUnsupported,
-    /// Keep what it changes in memory until the commit, up to SIZE [default: a quarter of what is free]; what outgrows that is run again on the disk
+    /// Keep what it changes in memory until the commit, up to SIZE [default: a quarter of what is free]; what outgrows
+    /// that is run again on the disk
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = memory_size::read, conflicts_with = "guest")]
     in_memory: Option<Option<u64>>,
     /// What becomes of network connections
@@ -144,7 +147,7 @@ impl Run {
         }
     }
 
-    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot, home: &StateDirectory) -> anyhow::Result<u8> {
         if let Some(guest) = &self.guest {
             return self.run_in_guest(root, guest);
         }
@@ -178,7 +181,8 @@ impl Run {
             };
             retries += 1;
             eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
-            // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is in its own way.
+            // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is
+            // in its own way.
             let goes_on = |reason: &AbortReason| !reason.is_lack_of_memory() && !reason.is_over();
             let is_in_the_way =
                 matches!(&tried.attempt, Attempt::Lost(reason) | Attempt::Misled(.., reason) if goes_on(reason));
@@ -277,7 +281,7 @@ impl Run {
                 if self.retry > 0 =>
             {
                 transaction.knows(&passed.places);
-                match transaction.loss(watch.as_ref()).filter(|reason| !reason.is_lack_of_memory()) {
+                match transaction.abort_reason(watch.as_ref()).filter(|reason| !reason.is_lack_of_memory()) {
                     Some(reason) => Attempt::Misled(code, words, reason),
                     None => Attempt::Aborted(code, words),
                 }
@@ -312,7 +316,10 @@ impl Run {
         watch: Option<&Watch>,
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
-        match transaction.commit(watch, !self.no_durable, contention) {
+        let (selection, durable) = (&Selection::default(), !self.no_durable);
+        let contention = Some(contention);
+        let request = CommitRequest { selection, durable, contention, exclusive: None, with_daemons: true };
+        match transaction.commit(watch, &request) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
@@ -343,7 +350,7 @@ fn why(waited: &Waited) -> Attempt {
 
 /// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
 fn cannot_start(
-    home: &Home,
+    home: &StateDirectory,
     transaction: Transaction,
     error: pando_tx::StartError,
     clearer: Option<Clearer>,

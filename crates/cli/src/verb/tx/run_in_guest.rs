@@ -1,7 +1,7 @@
 //! `pando tx run --guest`: one command in a guest, one transaction.
 //!
-//! The command is a process of the guest's like any other, started by the daemon, but for its mounts and its control group. A holder keeps the view, and
-//! ends the command if this program is killed.
+//! The command is a process of the guest's like any other, started by the daemon, but for its mounts and its control
+//! group. A holder keeps the view, and ends the command if this program is killed.
 
 use super::attempt::Attempt;
 use super::backoff::Backoff;
@@ -20,8 +20,8 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    AbortReason, CommitError, Contention, EndError, Exclusive, Home, Looks, Moment, Passed, Reached, Realm, Selection,
-    TxName,
+    AbortReason, CommitError, CommitRequest, Contention, EndError, Exclusive, Looks, Moment, Passed, Reached,
+    Selection, StateDirectory, Target, TxName,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 /// What lasts from one attempt to the next.
 struct Trial<'a> {
     root: &'a StateRoot,
-    home: &'a Home,
+    home: &'a StateDirectory,
     guest: &'a str,
-    realm: &'a Realm,
+    target: &'a Target,
     input: ReplayedInput,
     contention: Contention,
     /// Where what it reads is not validated.
@@ -59,18 +59,18 @@ struct Tried {
 impl Run {
     pub(super) fn run_in_guest(&self, root: &StateRoot, guest: &str) -> anyhow::Result<u8> {
         let home = &guest::home(root, Some(guest))?.patient_for(self.timeout);
-        let realm = &guest::realm(root, guest)?;
+        let target = &guest::target(root, guest)?;
         pando_tx::recover(home).context("cannot look after earlier transactions")?;
         let begun = Instant::now();
         // Even without a retry it may be run again, with the guest to itself.
         let input = ReplayedInput::of_this_process(false)?;
         let contention = super::settings::contention(root)?;
-        let ignored = Named::in_guest(realm)?.with_links(&self.ignore)?;
-        let mut trial = Trial { root, home, guest, realm, input, contention, ignored, begun: None };
+        let ignored = Named::in_guest(target)?.with_links(&self.ignore)?;
+        let mut trial = Trial { root, home, guest, target, input, contention, ignored, begun: None };
         let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
-            let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
+            let alone = (retries > self.retry).then(|| Exclusive::over(home, target)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
             let started = Instant::now();
             let tried = self.attempt_in_guest(&mut trial, retries + views, alone.as_ref())?;
@@ -121,7 +121,7 @@ impl Run {
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let (first_begun, ignored) = (trial.begun, trial.ignored.clone());
         let purpose = Purpose { command: self.shown(), first_begun, ignored };
-        let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose)) {
+        let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.target)), Some(&purpose)) {
             Err(error) if error.is::<Shifted>() => {
                 pando_tx::abort_open(trial.home, &name, alone)?;
                 let (attempt, reached) = (Attempt::NotBegun, Reached::default());
@@ -222,13 +222,19 @@ impl Run {
 
     fn commit_in_guest(
         &self,
-        home: &Home,
+        home: &StateDirectory,
         name: &TxName,
         alone: Option<&Exclusive>,
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
-        let all = Selection::default();
-        match pando_tx::commit_open(home, name, &all, !self.no_durable, alone, Some(contention), !self.no_daemons) {
+        let request = CommitRequest {
+            selection: &Selection::default(),
+            durable: !self.no_durable,
+            contention: Some(contention),
+            exclusive: alone,
+            with_daemons: !self.no_daemons,
+        };
+        match pando_tx::commit_open(home, name, &request) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
@@ -247,7 +253,8 @@ struct Limit {
 }
 
 impl Limit {
-    /// Beside it a descriptor whose other end is closed a moment behind that: whoever waits for the command has heard of its end by then, if there was one.
+    /// Beside it a descriptor whose other end is closed a moment behind that: whoever waits for the command has heard
+    /// of its end by then, if there was one.
     fn new(limit: Option<Duration>, record: pando_tx::Record) -> anyhow::Result<(Self, Option<OwnedFd>)> {
         const GRACE: Duration = Duration::from_secs(1);
         let over = Arc::new(AtomicBool::new(false));

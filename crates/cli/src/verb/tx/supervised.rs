@@ -1,8 +1,11 @@
-//! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it is executed.
+//! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it
+//! is executed.
 //!
 //! ```text
-//!   the command, before it is executed ── where its calls wait ──▶ socket ─▶ thread: takes that, answers, until the command has ended
-//!                                                                  └─▶ what cannot be undone: ends the transaction's processes
+//!   the command, before it is executed ── where its calls wait ──▶ socket ─▶ thread: takes that, and answers,
+//!                                                                            │      until the command has ended
+//!                                                                            └─▶ what cannot be undone: ends the
+//!                                                                                transaction's processes
 //! ```
 
 use super::heed::{Stopped, heed};
@@ -10,7 +13,8 @@ use anyhow::Context;
 use pando_guest::seed::{FIRST_LOOKED_UP, LONGEST_LOOKED_UP};
 use pando_kernel::{foreign_memory, packet, pidfd};
 use pando_tx::{
-    Answered, Bystanders, Home, Listener, Looks, Network, Part, Passed, Record, Supervisor, WhenUnsupported,
+    Answered, Bystanders, Listener, Looks, Network, OverlayPart, Passed, Record, StateDirectory, Supervisor,
+    WhenUnsupported,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -55,7 +59,7 @@ impl Drop for Supervised {
 
 impl Supervised {
     /// Begins to wait for the command that is to come; the other end of the socket is for it.
-    pub(super) fn begin(home: &Home, record: &Record, manner: Manner) -> anyhow::Result<(Self, OwnedFd)> {
+    pub(super) fn begin(home: &StateDirectory, record: &Record, manner: Manner) -> anyhow::Result<(Self, OwnedFd)> {
         let (ours, theirs) = packet::pair().context("cannot make a socket for the command's calls")?;
         packet::tell_senders(&ours).context("cannot make a socket for the command's calls")?;
         let (stopped, stop) =
@@ -79,7 +83,7 @@ impl Supervised {
 }
 
 /// The path of what a command is to look up first on the file system of a part, as it is told that.
-fn looked_up_on(part: &Part) -> io::Result<Vec<u8>> {
+fn looked_up_on(part: &OverlayPart) -> io::Result<Vec<u8>> {
     let path = [part.live.as_os_str().as_bytes(), FIRST_LOOKED_UP.to_bytes_with_nul()].concat();
     let is_short = path.len() <= LONGEST_LOOKED_UP;
     is_short.then_some(path).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))
@@ -87,7 +91,7 @@ fn looked_up_on(part: &Part) -> io::Result<Vec<u8>> {
 
 /// The thread.
 struct Answering {
-    home: Home,
+    home: StateDirectory,
     record: Record,
     manner: Manner,
     stopped: OwnedFd,
@@ -163,7 +167,8 @@ impl Answering {
         let _ = pando_tx::end_processes_of_open(&self.record);
     }
 
-    /// Waits for something to read; what there is. Nothing, if this is to stop, or what is waited for has no other end any more.
+    /// Waits for something to read; what there is. Nothing, if this is to stop, or what is waited for has no other end
+    /// any more.
     fn wait<const COUNT: usize>(&self, awaited: [Option<BorrowedFd<'_>>; COUNT]) -> io::Result<[bool; COUNT]> {
         // What is not there is stood in for by what wakes it up in any case.
         let mut fds: Vec<_> = awaited

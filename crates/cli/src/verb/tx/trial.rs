@@ -1,12 +1,13 @@
 //! What lasts from one attempt to run a command in a transaction to the next, and what the next one does otherwise.
 
 use super::attempt::{Attempt, OUTGROWN};
+use super::prewarmed::{self, Clearer};
 use super::replayed_input::ReplayedInput;
-use super::spare::{self, Clearer};
 use super::wait::Waiting;
 use crate::state_root::StateRoot;
 use pando_tx::{
-    AbortReason, BeginError, Contention, Disputed, Home, Memory, Moment, Part, Transaction, TxName, ViewPlan,
+    AbortReason, BeginError, Contention, FileBaseline, Memory, Moment, OverlayPart, StateDirectory, Transaction,
+    TxName, ViewPlan,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub(super) type Begun = (Transaction, ViewPlan, Option<Clearer>);
 /// What lasts from its beginning to its end.
 pub(super) struct Trial<'a> {
     pub(super) root: &'a StateRoot,
-    pub(super) home: &'a Home,
+    pub(super) home: &'a StateDirectory,
     pub(super) waiting: Waiting,
     pub(super) input: ReplayedInput,
     pub(super) contention: Contention,
@@ -32,13 +33,13 @@ pub(super) struct Trial<'a> {
 #[derive(Default)]
 pub(super) struct Lesson {
     /// Whether what is written is to be on the disk at once, so that memory is left for what is read.
-    written_through: bool,
+    synchronous_writes: bool,
     /// What others have changed too.
-    disputed: BTreeSet<PathBuf>,
+    baselines: BTreeSet<PathBuf>,
     /// Directories in which others change names.
     directories: BTreeSet<PathBuf>,
     /// Where the last of them had its changes.
-    parts: Vec<Part>,
+    parts: Vec<OverlayPart>,
     /// When the first began.
     begun: Option<Moment>,
 }
@@ -48,11 +49,11 @@ impl Trial<'_> {
     pub(super) fn learn(&mut self, attempt: &Attempt) -> Option<(String, &'static str)> {
         match attempt {
             Attempt::Lost(reason) if reason.is_lack_of_memory() => {
-                (self.memory, self.lesson.written_through) = (None, true);
+                (self.memory, self.lesson.synchronous_writes) = (None, true);
                 Some((reason.to_string(), ", each write to the disk at once"))
             }
             Attempt::Lost(reason) | Attempt::Misled(.., reason) => {
-                self.lesson.disputed.extend(reason.changed_object().map(Path::to_owned));
+                self.lesson.baselines.extend(reason.changed_object().map(Path::to_owned));
                 self.lesson.directories.extend(reason.directory_of_names().map(Path::to_owned));
                 Some((reason.to_string(), ""))
             }
@@ -68,14 +69,14 @@ impl Trial<'_> {
     /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
     pub(super) fn begin(&mut self, name: &TxName, shown: &[String]) -> Result<Begun, BeginError> {
         // As they are before it sees any of them.
-        let Lesson { disputed, parts, .. } = &self.lesson;
-        let disputed = disputed.iter().filter_map(|path| Disputed::of(path, parts)).collect();
+        let Lesson { baselines, parts, .. } = &self.lesson;
+        let baselines = baselines.iter().filter_map(|path| FileBaseline::of(path, parts)).collect();
         let (mut transaction, plan, clearer) = self.begin_somewhere(name, shown)?;
         transaction.ignore(&self.ignored)?;
-        if self.lesson.written_through {
-            transaction.write_through();
+        if self.lesson.synchronous_writes {
+            transaction.write_synchronously();
         }
-        transaction.tell_apart(disputed);
+        transaction.tell_apart(baselines);
         // As they are once it has begun, and before it sees any of them.
         transaction.know_names(&self.lesson.directories);
         self.lesson.begun.get_or_insert(transaction.record().begun);
@@ -89,7 +90,7 @@ impl Trial<'_> {
             let (transaction, plan) = Transaction::begin_in_memory(home, name, shown, begun, memory)?;
             return Ok((transaction, plan, None));
         }
-        if let Some((transaction, plan, clearer)) = spare::begin(self.root, home, name, shown, begun)? {
+        if let Some((transaction, plan, clearer)) = prewarmed::begin(self.root, home, name, shown, begun)? {
             return Ok((transaction, plan, Some(clearer)));
         }
         let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;

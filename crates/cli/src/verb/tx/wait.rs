@@ -23,7 +23,8 @@ impl Waiting {
         Ok(Self(Signals::take(false).context("cannot take over the signals")?))
     }
 
-    /// Waits for the command's end, and answers for what it does outside meanwhile. With its transaction it is stopped when that is doomed or outgrows its memory.
+    /// Waits for the command's end, and answers for what it does outside meanwhile. With its transaction it is stopped
+    /// when that is doomed or outgrows its memory.
     pub(super) fn wait(
         &mut self,
         mut running: Running,
@@ -92,7 +93,8 @@ impl Waiting {
         }
     }
 
-    /// What there is: an end, a signal, a call, something that was opened. What a command has opened before its end is there with that.
+    /// What there is: an end, a signal, a call, something that was opened. What a command has opened before its end is
+    /// there with that.
     fn poll(&self, running: &Running, left: Option<Duration>) -> anyhow::Result<[bool; 4]> {
         let seconds = |left: Duration| left.as_secs().cast_signed();
         let left = left.map(|left| Timespec { tv_sec: seconds(left), tv_nsec: left.subsec_nanos().into() });

@@ -35,17 +35,17 @@ fn root(children: Vec<Node>) -> Node {
 }
 
 /// What is found by its identity, and what by its place.
-fn name(target: &Target) -> String {
+fn name(target: &OpTarget) -> String {
     match target {
-        Target::Root => "/".to_owned(),
-        Target::Known { identity: known, at } => format!("{at}, known as {known:?}"),
-        Target::Brought { at, ino } => format!("{at}, brought as {ino:?}"),
-        Target::Staged(slot) => format!("what was put aside as {slot}"),
+        OpTarget::Root => "/".to_owned(),
+        OpTarget::Known { identity: known, at } => format!("{at}, known as {known:?}"),
+        OpTarget::Brought { at, ino } => format!("{at}, brought as {ino:?}"),
+        OpTarget::Staged(slot) => format!("what was put aside as {slot}"),
     }
 }
 
 fn known(at: &str, ino: u64) -> String {
-    name(&Target::Known { identity: identity(ino), at: path(at) })
+    name(&OpTarget::Known { identity: identity(ino), at: path(at) })
 }
 
 fn words(ops: &[Op]) -> Vec<String> {

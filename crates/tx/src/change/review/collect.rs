@@ -4,7 +4,7 @@ use super::look::{Ids, Look};
 use super::reviewed::{Before, Reviewed};
 use crate::change::Sign;
 use crate::change::upper::{Directory, DirectorySource, File, Indexed, Node, Origin, What};
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree::content::same_content;
@@ -19,9 +19,14 @@ use std::io;
 const COUNTED: usize = 100_000;
 
 /// Reads what a commit will do on a part from its nodes. `begun` is when the transaction began.
-pub(crate) fn collect(part: &Part, root: &Node, indexed: &[Indexed], begun: Moment) -> io::Result<Vec<Reviewed>> {
+pub(crate) fn collect(
+    part: &OverlayPart,
+    root: &Node,
+    indexed: &[Indexed],
+    begun: Moment,
+) -> io::Result<Vec<Reviewed>> {
     let (live, upper) = (part.live_tree()?, Tree::open(&part.upper())?);
-    let ids = Ids::of(part.realm.as_ref());
+    let ids = Ids::of(part.target.as_ref());
     let wanted = indexed.iter().filter_map(|file| Some(file.file.origin.as_ref()?.ino)).collect();
     let mut collector = Collector {
         live: &live,
@@ -83,7 +88,8 @@ impl Collector<'_> {
         self.found
     }
 
-    /// What the live tree has at a place; nothing where there is nothing, or where something is mounted, which no commit takes away.
+    /// What the live tree has at a place; nothing where there is nothing, or where something is mounted, which no
+    /// commit takes away.
     fn there(&self, place: Option<&TreePath>) -> io::Result<Option<There>> {
         let Some(place) = place else { return Ok(None) };
         let found = || -> io::Result<There> {
@@ -103,7 +109,8 @@ impl Collector<'_> {
         Look::of(tree.object(path)?, Some(protection.unwrap_or_default()), self.ids)
     }
 
-    /// A node, and where the live tree has its place. What is `hidden` lies in a directory that was made anew in the place of an old one.
+    /// A node, and where the live tree has its place. What is `hidden` lies in a directory that was made anew in the
+    /// place of an old one.
     fn node(&mut self, node: &Node, place: Option<&TreePath>, hidden: bool) -> io::Result<()> {
         let place = place.filter(|_| hidden || node.live.is_some());
         match &node.what {
@@ -195,7 +202,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Whether the content of a file is other than its origin's. A commit does not look where the times are not the same.
+    /// Whether the content of a file is other than its origin's. A commit does not look where the times are not the
+    /// same.
     fn content_differs(&self, node: &Node, file: &File, new: &Look) -> io::Result<bool> {
         let Some(origin) = file.origin.as_ref().filter(|_| file.content_differs && file.kind == '-') else {
             return Ok(file.content_differs);
@@ -269,7 +277,8 @@ impl Collector<'_> {
         self.children(directory, node, Some(from), Vec::new())
     }
 
-    /// The children of a directory, in the order of their names, and among them what the directory `below` of the live tree has `hidden`.
+    /// The children of a directory, in the order of their names, and among them what the directory `below` of the live
+    /// tree has `hidden`.
     fn children(
         &mut self,
         directory: &Directory,

@@ -1,4 +1,5 @@
-//! What a review comes to on disk: everything that is there afterwards and was not before, whole, and the names that have gone.
+//! What a review comes to on disk: everything that is there afterwards and was not before, whole, and the names that
+//! have gone.
 
 use super::PartReview;
 use super::look::{Ids, Look};
@@ -65,7 +66,7 @@ impl PartReview {
     /// All that lies below a directory of the live tree, under its new name.
     fn moved(&self, from: &TreePath, to: &TreePath, export: &mut Export) -> io::Result<()> {
         let live = self.part.live_tree()?;
-        let ids = Ids::of(self.part.realm.as_ref());
+        let ids = Ids::of(self.part.target.as_ref());
         let mut left = vec![(from.clone(), to.clone())];
         while let Some((from, to)) = left.pop() {
             for name in live.names(&from)? {

@@ -1,6 +1,6 @@
 //! What an object is like, beside its content.
 
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::CallPath;
 use crate::tree::inner_ids;
@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// How many ids a realm has.
+/// How many ids a target has.
 const RANGE: u32 = 1 << 16;
 
-/// What an object is like: all that a commit can give it but its content. In a realm the ids are those that it has inside.
+/// What an object is like: all that a commit can give it but its content. In a target the ids are those that it has
+/// inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Its kind.
@@ -89,14 +90,14 @@ impl Look {
     }
 }
 
-/// How ids are to be told: as they are, or as those inside of a realm.
+/// How ids are to be told: as they are, or as those inside of a target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ids(Option<u32>);
 
 impl Ids {
     /// As a part's.
-    pub(super) fn of(realm: Option<&Realm>) -> Self {
-        Self(realm.map(|realm| realm.first_id))
+    pub(super) fn of(target: Option<&Target>) -> Self {
+        Self(target.map(|target| target.first_id))
     }
 
     fn inside(self, id: u32) -> u32 {
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_a_realm_are_told_as_it_knows_them() {
+    fn ids_of_a_target_are_told_as_it_knows_them() {
         let ids = Ids(Some(65_536));
         assert_eq!((ids.inside(65_536), ids.inside(66_536), ids.inside(7)), (0, 1000, 7));
         assert_eq!((Ids(None).inside(65_536), ids.inside(131_072)), (65_536, 131_072));

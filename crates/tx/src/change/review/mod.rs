@@ -1,7 +1,9 @@
-//! What a commit will do, for whoever is to approve it: each path that comes, goes or changes, with all that is known of it before and after.
+//! What a commit will do, for whoever is to approve it: each path that comes, goes or changes, with all that is known
+//! of it before and after.
 //!
-//! The commit works on nodes, which say no more than it needs: a directory that was made again in its old place is one node, and all that was below is taken away by
-//! one rename. Here such a directory is compared with the old one name by name.
+//! The commit works on nodes, which say no more than it needs: a directory that was made again in its old place is one
+//! node, and all that was below is taken away by one rename. Here such a directory is compared with the old one name by
+//! name.
 //!
 //! ```text
 //!   Node ──▶ collect ──▶ Reviewed (a path: Look before, Look after)
@@ -19,7 +21,7 @@ pub use export::{Export, Exported};
 pub use look::Look;
 pub use reviewed::Reviewed;
 
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::Tree;
 use reviewed::Before;
 use rustix::fs::{Mode, OFlags};
@@ -33,13 +35,14 @@ pub(crate) use collect::collect;
 #[derive(Debug)]
 pub struct PartReview {
     /// The mount's part.
-    pub part: Part,
+    pub part: OverlayPart,
     /// Its paths, in their order.
     pub entries: Vec<Reviewed>,
 }
 
 impl PartReview {
-    /// The regular file that a path's content is compared with, as it is outside. No link is followed: whoever arranged the tree leads nobody out of it.
+    /// The regular file that a path's content is compared with, as it is outside. No link is followed: whoever arranged
+    /// the tree leads nobody out of it.
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@ pub struct Reviewed {
     pub new: Option<Look>,
     /// Whether it is a regular file whose content may differ: what a diff of text can show.
     pub content: bool,
-    /// Whether it is another object afterwards: other names of the old one, and whoever has it open, keep what that has.
+    /// Whether it is another object afterwards: other names of the old one, and whoever has it open, keep what that
+    /// has.
     pub replaced: bool,
     /// Whether the time of its change was set, and not merely comes of what was changed.
     pub is_time_set: bool,

@@ -1,7 +1,8 @@
-//! Programs that are being run and that a transaction has changed: the kernel lets nobody write to them, so that the commit puts a new file in their place.
+//! Programs that are being run and that a transaction has changed: the kernel lets nobody write to them, so that the
+//! commit puts a new file in their place.
 //!
-//! They are found by trying. That is done last, when all is validated: in a realm whoever opens a file to write to it has it copied up, and with it the directories on the
-//! way, and would be in conflict with himself.
+//! They are found by trying. That is done last, when all is validated: in a target whoever opens a file to write to it
+//! has it copied up, and with it the directories on the way, and would be in conflict with himself.
 
 use super::node::{Directory, File, Indexed, Node, What};
 use super::walk::WalkError;
@@ -17,7 +18,8 @@ use std::io;
 ///
 /// # Errors
 ///
-/// Where one has several names, which a new file would not have; where one cannot be written to for a reason that is none of those.
+/// Where one has several names, which a new file would not have; where one cannot be written to for a reason that is
+/// none of those.
 pub(crate) fn replace_executed(live: &Tree, root: &mut Node, indexed: &mut [Indexed]) -> Result<(), WalkError> {
     of_node(live, root)?;
     indexed.iter_mut().try_for_each(|one| of_file(live, &one.path, &mut one.file))
@@ -62,8 +64,8 @@ enum Written {
 }
 
 impl Written {
-    /// Tries. What else is in the way of writing to a file is an error, and better now than after the commit point. One that may only grow is opened as such: others may
-    /// have it open.
+    /// Tries. What else is in the way of writing to a file is an error, and better now than after the commit point. One
+    /// that may only grow is opened as such: others may have it open.
     fn of(file: &CallPath) -> io::Result<Self> {
         match rustix::fs::open(file.text.as_c_str(), OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC, Mode::empty()) {
             Ok(_) => Ok(Self::InPlace),

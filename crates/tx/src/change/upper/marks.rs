@@ -1,4 +1,5 @@
-//! The extended attributes by which an overlay tells what an object of its upper directory is (Documentation/filesystems/overlayfs.rst).
+//! The extended attributes by which an overlay tells what an object of its upper directory is
+//! (Documentation/filesystems/overlayfs.rst).
 
 use crate::tree::protection::Protection;
 use pando_kernel::file_handle::FileHandle;

@@ -1,6 +1,6 @@
 //! The names that a transaction changed, and how.
 
-use crate::change::split_attribution::Theirs;
+use crate::change::split_attribution::ByOthers;
 use crate::tree::attributes::Moment;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
@@ -14,7 +14,8 @@ pub(crate) struct Node {
     pub path: TreePath,
     /// The inode of its object in the upper directory.
     pub ino: u64,
-    /// What the live tree has in its place. In a directory that was moved: in the place that it has in the live tree still.
+    /// What the live tree has in its place. In a directory that was moved: in the place that it has in the live tree
+    /// still.
     pub live: Option<LiveName>,
     /// Whether the overlay has left marks on it, which must not leave with it.
     pub marked: bool,
@@ -53,12 +54,13 @@ pub(crate) struct Directory {
     pub identity: Option<Identity>,
     /// Whether owner, mode, time, extended attributes or protection are other than the source's. Always for a new one.
     pub attributes_differ: bool,
-    /// Whether owner, mode or extended attributes are other than the source's, and somebody else has changed something of the source since the beginning:
-    /// whose they are cannot be told.
+    /// Whether owner, mode or extended attributes are other than the source's, and somebody else has changed something
+    /// of the source since the beginning: whose they are cannot be told.
     pub attributes_clash: bool,
     /// How it is to be protected, where it is or was.
     pub protection: Option<Protection>,
-    /// Its time of change, which the commit's own work on the upper directory would lose; where others have changed the source too, the later one.
+    /// Its time of change, which the commit's own work on the upper directory would lose; where others have changed the
+    /// source too, the later one.
     pub modified: Moment,
     /// Whether nothing else of it is committed than what changed in it.
     pub names_alone: bool,
@@ -87,15 +89,15 @@ pub(crate) enum DirectorySource {
 /// A file that is no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
-    /// The live tree's file that it is. None if the transaction made it, or if it changed a program that is being run outside: that one must not
-    /// be written to, so that the commit puts a new file in its place.
+    /// The live tree's file that it is. None if the transaction made it, or if it changed a program that is being run
+    /// outside: that one must not be written to, so that the commit puts a new file in its place.
     pub origin: Option<Origin>,
     /// Whether it may have another content than its origin.
     pub content_differs: bool,
     /// Whether owner, mode, time, extended attributes or protection are other than the origin's.
     pub attributes_differ: bool,
     /// What others have changed of the origin meanwhile that the commit has to leave alone.
-    pub theirs: Option<Theirs>,
+    pub theirs: Option<ByOthers>,
     /// How it is to be protected, where it is or was.
     pub protection: Option<Protection>,
     /// Whether it has several names in the upper directory.
@@ -117,8 +119,8 @@ pub(crate) struct Origin {
     pub changed: Moment,
 }
 
-/// A file with several names that was changed by one that the transaction then removed: its other names are not in the upper directory, and only the
-/// overlay's index knows the change.
+/// A file with several names that was changed by one that the transaction then removed: its other names are not in the
+/// upper directory, and only the overlay's index knows the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Indexed {
     /// Its place in the work directory.
@@ -137,7 +139,8 @@ impl Node {
         self.marked || below
     }
 
-    /// Whether nothing in it comes from the live tree and nothing of the live tree is in its way: then one rename commits it.
+    /// Whether nothing in it comes from the live tree and nothing of the live tree is in its way: then one rename
+    /// commits it.
     pub(crate) fn is_wholly_new(&self) -> bool {
         match &self.what {
             What::Gone => false,

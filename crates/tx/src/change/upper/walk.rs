@@ -3,7 +3,7 @@
 use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::change::selection::PartSelection;
-use crate::change::split_attribution::{Disputed, Mine, Now, Theirs};
+use crate::change::split_attribution::{ByOthers, FileBaseline, Now, OwnChange};
 use crate::change::sync_ahead::MANY;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::{CallPath, Tree};
@@ -34,7 +34,8 @@ pub enum WalkError {
     /// Somebody else changed what the transaction built on.
     #[error("{0} was moved or removed by others")]
     Lost(String),
-    /// A program with several names, which is being run outside, was changed: neither can it be written to, nor all its names be replaced at once.
+    /// A program with several names, which is being run outside, was changed: neither can it be written to, nor all its
+    /// names be replaced at once.
     #[error("{0} is being run outside and has other names, so that it cannot be changed")]
     Executed(String),
     /// What is protected may only be changed by who may lift that.
@@ -49,7 +50,8 @@ pub enum WalkError {
 struct Walk<'a> {
     upper: &'a Tree,
     live: &'a Tree,
-    /// When the live files last changed, as it was first seen: in a realm, to ask whether a file can be written to copies it up, which changes it.
+    /// When the live files last changed, as it was first seen: in a target, to ask whether a file can be written to
+    /// copies it up, which changes it.
     changed: RefCell<HashMap<u64, Moment>>,
     beginning: Beginning,
     /// How many new files with something in them were found.
@@ -66,16 +68,16 @@ pub(crate) struct Beginning {
     /// What the root was like then.
     pub(crate) root: Option<Attributes>,
     /// What others are known to change meanwhile, as it was then, and whether the transaction has opened it.
-    pub(crate) disputed: Vec<(TreePath, Disputed, bool)>,
+    pub(crate) baselines: Vec<(TreePath, FileBaseline, bool)>,
     /// What of its changes is asked for.
     pub(crate) selection: PartSelection,
 }
 
 impl Beginning {
     /// What others have changed of a file, and the transaction has not, if that can be told.
-    fn theirs(&self, path: &TreePath, mine: &Attributes, content: bool, now: &Now<'_>) -> io::Result<Option<Theirs>> {
-        let Some((_, before, opened)) = self.disputed.iter().find(|(at, ..)| at == path) else { return Ok(None) };
-        before.theirs(&Mine { attributes: mine, content, opened: *opened }, now)
+    fn theirs(&self, path: &TreePath, mine: &Attributes, content: bool, now: &Now<'_>) -> io::Result<Option<ByOthers>> {
+        let Some((_, before, opened)) = self.baselines.iter().find(|(at, ..)| at == path) else { return Ok(None) };
+        before.theirs(&OwnChange { attributes: mine, content, opened: *opened }, now)
     }
 }
 
@@ -111,8 +113,8 @@ struct OfItself {
 
 /// Reads what was changed: the root's node and the files that only the index knows.
 ///
-/// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over. `many` is called once if there turn out to
-/// be [many](MANY) new files.
+/// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay
+/// over. `many` is called once if there turn out to be [many](MANY) new files.
 pub(crate) fn walk(
     upper: &Tree,
     index: Option<&Tree>,
@@ -130,8 +132,9 @@ pub(crate) fn walk(
     Ok((root, indexed))
 }
 
-/// The root's node of an upper directory to which nothing was done since the transaction began, as mostly nothing is on most mounts: what is changed anywhere below
-/// it is copied, with all directories on the way. Nothing where it was, or that cannot be told.
+/// The root's node of an upper directory to which nothing was done since the transaction began, as mostly nothing is on
+/// most mounts: what is changed anywhere below it is copied, with all directories on the way. Nothing where it was, or
+/// that cannot be told.
 pub(crate) fn untouched(upper: &Tree, live: &Tree, begun: Moment) -> Option<Node> {
     let stat = upper.stat(&TreePath::ROOT).ok().filter(|stat| !Moment::changed(stat).is_since(begun))?;
     let (now, ino) = live.look_ident(&TreePath::ROOT).ok()??;
@@ -186,7 +189,8 @@ impl Walk<'_> {
         let name = self.live_name(&path, live.as_ref())?;
         let mut file = self.file(&path, &stat, xattrs.own, &marks)?;
         let is_there = name.as_ref().zip(file.origin.as_ref()).is_some_and(|(name, origin)| name.ino == origin.ino);
-        // To be moved or removed looks like a change of attributes to the file itself, and is none that can be kept beside this one.
+        // To be moved or removed looks like a change of attributes to the file itself, and is none that can be kept
+        // beside this one.
         if !is_there {
             file.theirs = None;
         }
@@ -271,7 +275,8 @@ impl Walk<'_> {
         Ok(self.origin(path, marks)?.map(|(origin, _)| origin.ino))
     }
 
-    /// What the live tree's directory at `live` is found by, which was looked at just now; nothing for the root, and where there is no such thing.
+    /// What the live tree's directory at `live` is found by, which was looked at just now; nothing for the root, and
+    /// where there is no such thing.
     fn identity(&self, live: &TreePath, marks: &Marks) -> Option<Identity> {
         if live.as_bytes().is_empty() {
             return None;
@@ -384,8 +389,9 @@ impl Walk<'_> {
         Ok(OfItself { attributes_clash, ..new.beside(&old, by_others) })
     }
 
-    /// The root of the upper directory was made, not copied, and Pando itself changes the live one, when it makes the directory that the part is in: what it was like at the
-    /// beginning tells what the transaction has changed of it, and what others.
+    /// The root of the upper directory was made, not copied, and Pando itself changes the live one, when it makes the
+    /// directory that the part is in: what it was like at the beginning tells what the transaction has changed of it,
+    /// and what others.
     fn beside_root(&self, mut new: Aspect, old: &Aspect, by_others: bool) -> Result<OfItself, WalkError> {
         let before = self.beginning.root.as_ref().unwrap_or(&old.attributes);
         let is_changed = !new.attributes.is_same_but_for_time(before);

@@ -1,4 +1,5 @@
-//! Names of the live tree, which others may take while a commit is under way: nothing of theirs is deleted, and nothing that is theirs is taken for what was validated.
+//! Names of the live tree, which others may take while a commit is under way: nothing of theirs is deleted, and nothing
+//! that is theirs is taken for what was validated.
 
 use super::{Apply, PLACE, slot_name};
 use crate::change::Replaced;
@@ -17,14 +18,14 @@ use std::os::unix::ffi::OsStrExt;
 const KEPT: &str = ".pando-kept";
 
 impl Apply {
-    /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others may have put one in its place that they could not take
-    /// away by themselves.
+    /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others
+    /// may have put one in its place that they could not take away by themselves.
     pub(super) fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
         let (directory, name) = self.live.place(at)?;
         rustix::fs::renameat(&*directory, name, into.root(), slot_name(slot))?;
         self.live.forget();
         let taken = rustix::fs::openat(into.root(), slot_name(slot), PLACE, Mode::empty())?;
-        if self.realm.is_none() && self.live.ident_of(&taken, &rustix::fs::fstat(&taken)?)? != ino {
+        if self.target.is_none() && self.live.ident_of(&taken, &rustix::fs::fstat(&taken)?)? != ino {
             // Nothing is ever done to what lies aside under another's number.
             beside((into.root(), &slot_name(slot)), (directory.as_fd(), name), Some(name))?;
             self.live.forget();
@@ -32,7 +33,8 @@ impl Apply {
         Ok(())
     }
 
-    /// Gives something its name. What others have put there meanwhile is nobody's to delete: it gets another name beside it.
+    /// Gives something its name. What others have put there meanwhile is nobody's to delete: it gets another name
+    /// beside it.
     pub(super) fn put(
         &self,
         from: BorrowedFd<'_>,
@@ -41,10 +43,10 @@ impl Apply {
         over: Option<Replaced>,
     ) -> io::Result<()> {
         let (directory, to) = self.live.place(at)?;
-        if self.realm.is_some() || !self.again || !self.is_anothers(at, over)? {
+        if self.target.is_some() || !self.again || !self.is_anothers(at, over)? {
             match rustix::fs::renameat(from, name, &*directory, to) {
                 // A directory that has something in it by now, or a file where there was none.
-                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.realm.is_none() => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.target.is_none() => {}
                 renamed => return Ok(renamed?),
             }
         }
@@ -62,13 +64,13 @@ impl Apply {
         }
     }
 
-    /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was there before a recovery, and what they made has got
-    /// its number.
+    /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was
+    /// there before a recovery, and what they made has got its number.
     pub(super) fn is_younger(&self, at: &TreePath, moment: Moment) -> io::Result<bool> {
         let object = self.live.object(at)?;
         let told = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
         let born = Moment { seconds: told.stx_btime.tv_sec, nanoseconds: told.stx_btime.tv_nsec };
-        Ok(self.realm.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
+        Ok(self.target.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
     }
 
     /// Gives what has a name another one, in the same directory.
@@ -79,7 +81,8 @@ impl Apply {
     }
 }
 
-/// Moves something to a name of a directory that is free: `first`, if one is given, or one that tells what it was called there. Where it is gone there is nothing to do.
+/// Moves something to a name of a directory that is free: `first`, if one is given, or one that tells what it was
+/// called there. Where it is gone there is nothing to do.
 fn beside(
     (from, old): (BorrowedFd<'_>, &OsStr),
     (directory, name): (BorrowedFd<'_>, &OsStr),

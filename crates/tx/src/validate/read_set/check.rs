@@ -21,7 +21,9 @@ pub(crate) struct Known {
     pub(crate) output: HashSet<u64>,
 }
 
-/// The first name or directory that is not what it was. What the transaction changed, whose node is `root`, is validated by itself. The view was made of `places`. Where all is settled, as it mostly is, nothing else need be known.
+/// The first name or directory that is not what it was. What the transaction changed, whose node is `root`, is
+/// validated by itself. The view was made of `places`. Where all is settled, as it mostly is, nothing else need be
+/// known.
 pub(crate) fn check(
     live: &Tree,
     read: &ReadSet,
@@ -70,7 +72,8 @@ fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known) -> io::R
         (None, None) => return Ok(None),
         (Some(_), None) => Interference::Created,
         (None, Some(_)) => Interference::Removed,
-        // Numbers of a realm's inodes do not last; what has come in the place of another is younger than the transaction.
+        // Numbers of a target's inodes do not last; what has come in the place of another is younger than the
+        // transaction.
         (Some(now), Some(ino)) if now.st_ino != ino && (!live.is_by_handle() || is_new(&now, known)) => {
             Interference::Replaced
         }
@@ -83,7 +86,8 @@ fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known) -> io::R
     Ok(Some(Conflict::at(path.as_path(), what)))
 }
 
-/// Names that only the making of the view looked up: those on the way to its mounts and sockets, below which the transaction itself looked nothing up.
+/// Names that only the making of the view looked up: those on the way to its mounts and sockets, below which the
+/// transaction itself looked nothing up.
 pub(crate) fn pandos_own(looked: &[Looked], places: &[TreePath]) -> HashSet<TreePath> {
     let mut own: HashSet<TreePath> = HashSet::new();
     for place in places {

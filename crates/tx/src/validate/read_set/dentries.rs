@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A name that nothing has, looked up first of all: the kernel forgets the oldest names first, so that as long as it knows this one it knows all.
-/// Each control group that is charged for memory forgets by itself, so that there is one of each command's, behind whose name stands a number. It forgets while the
-/// names are told, too: what counts is that a canary is there when all others have been told.
+/// A name that nothing has, looked up first of all: the kernel forgets the oldest names first, so that as long as it
+/// knows this one it knows all. Each control group that is charged for memory forgets by itself, so that there is one
+/// of each command's, behind whose name stands a number. It forgets while the names are told, too: what counts is that
+/// a canary is there when all others have been told.
 pub(crate) const CANARY: &str = ".pando-tx-canary";
 
 /// Bytes of a record before the name; see `struct record` of the BPF program.
@@ -51,8 +52,9 @@ impl Lower {
         self.changed.is_some_and(|changed| !changed.is_since(begun))
     }
 
-    /// Whether it is where it was, in `around`, and what it was. The view holds its dentry, so that this is taken out of the hash when its name goes, and gets another
-    /// parent when it is moved; one that was renamed in its directory has another time.
+    /// Whether it is where it was, in `around`, and what it was. The view holds its dentry, so that this is taken out
+    /// of the hash when its name goes, and gets another parent when it is moved; one that was renamed in its directory
+    /// has another time.
     fn is_settled(&self, around: &Self, begun: Moment) -> bool {
         self.hashed && self.around == around.dentry && self.is_older_than(begun)
     }
@@ -111,7 +113,8 @@ pub(super) struct Names {
     pub(super) replacing: HashSet<TreePath>,
 }
 
-/// What the records tell. `None` if one of the canaries was gone when they had all been told. What is as it was when the transaction had `begun` is settled.
+/// What the records tell. `None` if one of the canaries was gone when they had all been told. What is as it was when
+/// the transaction had `begun` is settled.
 pub(super) fn names(seen: &[Seen], canaries: &[String], begun: Moment) -> Option<Names> {
     let last = seen.partition_point(|one| !one.again);
     let (seen, at_the_end) = seen.split_at(last);
@@ -159,7 +162,8 @@ mod tests {
     const BEFORE: Moment = Moment { seconds: 9, nanoseconds: 0 };
     const BEGUN: Moment = Moment { seconds: 10, nanoseconds: 0 };
 
-    /// One in another, or in itself; what it leads to in the live tree lies in what that has, and is older than the transaction.
+    /// One in another, or in itself; what it leads to in the live tree lies in what that has, and is older than the
+    /// transaction.
     fn seen(address: u64, parent: u64, ino: Option<u64>, name: &str) -> Seen {
         let lower =
             |ino| Lower { dentry: address + 1000, around: parent + 1000, hashed: true, ino, changed: Some(BEFORE) };

@@ -1,7 +1,8 @@
 //! The BPF programs, fitted to the running kernel: done once after each boot, and kept beside the transactions.
 //!
-//! Fitting means reading the kernel's description of all its types, tens of milliseconds of work for a few numbers; what comes out is the same until
-//! another kernel runs. A file that others could have written to is none: the directory is root's alone, and the kernel verifies what it loads.
+//! Fitting means reading the kernel's description of all its types, tens of milliseconds of work for a few numbers;
+//! what comes out is the same until another kernel runs. A file that others could have written to is none: the
+//! directory is root's alone, and the kernel verifies what it loads.
 
 use super::ReadSetError;
 use libbpf_rs::{MapCore, Object, ObjectBuilder};

@@ -1,8 +1,8 @@
 //! The read set: what a transaction looked up, and which directories it listed.
 //!
-//! A view has a dentry cache of its own, which holds every name that was ever looked up in it, the missing ones too. Nothing is recorded while the
-//! transaction runs; when it has ended, a BPF program walks the cache. Listing a directory leaves nothing there, so that opened directories are told
-//! by fanotify.
+//! A view has a dentry cache of its own, which holds every name that was ever looked up in it, the missing ones too.
+//! Nothing is recorded while the transaction runs; when it has ended, a BPF program walks the cache. Listing a
+//! directory leaves nothing there, so that opened directories are told by fanotify.
 //!
 //! ```text
 //!   view's dentries ──walk──▶ Seen ─┐
@@ -10,15 +10,19 @@
 //!   opened directories ─────────────┘
 //! ```
 //!
-//! What of it is as it was is told by the walk itself, from the live tree's own dentries and inodes; only about the rest the live tree has to be asked, name by name.
+//! What of it is as it was is told by the walk itself, from the live tree's own dentries and inodes; only about the
+//! rest the live tree has to be asked, name by name.
 //!
-//! Where memory runs short the kernel drops names, those first that were looked up first: a *canary* among them tells. Nothing is gathered ahead of that. The
-//! kernel gives no word before its shrinker runs, the first thing that goes is the canary, and a small cache goes in one pass: whatever looks from time to time
-//! comes too late as soon as memory is short for good. What is told while the shrinker begins (a tracepoint) would not hold the names that are looked up
-//! while it runs. And nobody can be made to hold on to a name that leads to nothing. What can be done is to have it not come to that: see `written_through`.
+//! Where memory runs short the kernel drops names, those first that were looked up first: a *canary* among them tells.
+//! Nothing is gathered ahead of that. The kernel gives no word before its shrinker runs, the first thing that goes is
+//! the canary, and a small cache goes in one pass: whatever looks from time to time comes too late as soon as memory is
+//! short for good. What is told while the shrinker begins (a tracepoint) would not hold the names that are looked up
+//! while it runs. And nobody can be made to hold on to a name that leads to nothing. What can be done is to have it not
+//! come to that: see `synchronous_writes`.
 //!
-//! What is kept of a name does not say whether content, mode or nothing but the name was asked for, nor what a file's attributes were before. So one that is
-//! changed in any way counts as changed, unless it is known to be [disputed](crate::change::split_attribution): of such a file it is also known whether it was opened.
+//! What is kept of a name does not say whether content, mode or nothing but the name was asked for, nor what a file's
+//! attributes were before. So one that is changed in any way counts as changed, unless a
+//! [baseline](crate::change::split_attribution) of it is kept: of such a file it is also known whether it was opened.
 
 mod check;
 mod dentries;
@@ -55,7 +59,8 @@ use std::io;
 pub(crate) struct ReadSet {
     /// Names that were looked up.
     pub(crate) looked: Vec<Looked>,
-    /// Names of the view whose objects may have taken the place of others of the live tree: nothing else tells that those were there.
+    /// Names of the view whose objects may have taken the place of others of the live tree: nothing else tells that
+    /// those were there.
     pub(crate) replacing: HashSet<TreePath>,
     /// Directories that were opened, to be listed.
     pub(crate) listed: BTreeSet<TreePath>,
@@ -64,7 +69,8 @@ pub(crate) struct ReadSet {
 }
 
 impl ReadSet {
-    /// The first name that a transaction has changed, and may have taken from what others have removed since it began; but for names in a directory that are known to be new.
+    /// The first name that a transaction has changed, and may have taken from what others have removed since it began;
+    /// but for names in a directory that are known to be new.
     pub(crate) fn replaced(
         &self,
         live: &Tree,

@@ -1,4 +1,5 @@
-//! Whether any of a few files was opened in a view. To be told of each that is opened would make opening half as dear again.
+//! Whether any of a few files was opened in a view. To be told of each that is opened would make opening half as dear
+//! again.
 
 use pando_kernel::fanotify::Openings;
 use pando_kernel::file_handle::FileHandle;
@@ -22,7 +23,8 @@ pub(super) struct Openers {
 struct Watched {
     path: PathBuf,
     handle: FileHandle,
-    /// It was looked up before any canary, so that the kernel could forget unnoticed that the transaction has done so as well.
+    /// It was looked up before any canary, so that the kernel could forget unnoticed that the transaction has done so
+    /// as well.
     _name: OwnedFd,
 }
 

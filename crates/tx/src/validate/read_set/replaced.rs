@@ -1,8 +1,10 @@
 //! Names whose objects may have taken the place of what others have removed, or moved away, since.
 //!
-//! That something was there leaves no trace in the view once it is replaced, and none in the live tree once it is gone there too: each side can be told by half alone. Where
-//! names in the directory are what they were, nothing is gone. Else it is taken for a conflict, which it is not where the name was new, and others changed another one beside
-//! it. What was made at its place, and not brought there by a rename or by link(2), is known to have been made where nothing was.
+//! That something was there leaves no trace in the view once it is replaced, and none in the live tree once it is gone
+//! there too: each side can be told by half alone. Where names in the directory are what they were, nothing is gone.
+//! Else it is taken for a conflict, which it is not where the name was new, and others changed another one beside it.
+//! What was made at its place, and not brought there by a rename or by link(2), is known to have been made where
+//! nothing was.
 
 use super::ReadSet;
 use crate::change::upper::{Directory, DirectorySource, Node, What};
@@ -95,7 +97,8 @@ mod tests {
         What::File(File { linked, ..File::made() })
     }
 
-    /// Whether something new at `d/new` is in conflict with a change of its directory, where `replacing` is told to have replaced something.
+    /// Whether something new at `d/new` is in conflict with a change of its directory, where `replacing` is told to
+    /// have replaced something.
     fn is_found(what: What, (there, known): (bool, bool), replacing: &str, begun: i64) -> bool {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::create_dir(temporary.path().join("d")).unwrap();

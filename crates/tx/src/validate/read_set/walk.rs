@@ -1,4 +1,5 @@
-//! Running the BPF program that walks a dentry cache (iterators over the files of a process, since Linux 6.1; bpf_loop, since 5.17).
+//! Running the BPF program that walks a dentry cache (iterators over the files of a process, since Linux 6.1; bpf_loop,
+//! since 5.17).
 
 use super::ReadSetError;
 use super::dentries::Seen;
@@ -13,8 +14,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Bytes of the ring that records come through: small at first, since it is made of memory and mapping it costs a short command more than the walk does, larger when
-/// it was too small.
+/// Bytes of the ring that records come through: small at first, since it is made of memory and mapping it costs a short
+/// command more than the walk does, larger when it was too small.
 const RINGS: [u32; 4] = [1 << 17, 8 << 20, 64 << 20, 512 << 20];
 
 /// What a record takes of it, amply: 96 bytes and a name.
@@ -171,7 +172,8 @@ impl Walker {
         }
     }
 
-    /// The processes that have a named fifo open, by their pids outside of all namespaces; `None` if there are more than the ring holds.
+    /// The processes that have a named fifo open, by their pids outside of all namespaces; `None` if there are more
+    /// than the ring holds.
     pub(crate) fn holders_of_fifos(&self) -> Result<Option<BTreeSet<i32>>, ReadSetError> {
         let found = RefCell::new(BTreeSet::new());
         let link = bpf_iterator::over_all(self.program.as_fd()).map_err(io_refused)?;
@@ -206,7 +208,8 @@ pub(crate) fn load_ahead(directory: &Path) -> Option<Walker> {
     Fitted::kept_in(directory).and_then(|fitted| Walker::load(&fitted, RINGS[0])).ok()
 }
 
-/// The dentries of the file systems that these files are on. `walker` is the one that is loaded, if one is; it gives way to one with more room.
+/// The dentries of the file systems that these files are on. `walker` is the one that is loaded, if one is; it gives
+/// way to one with more room.
 pub(super) fn walk<F: AsFd>(
     files: &[F],
     directory: &Path,

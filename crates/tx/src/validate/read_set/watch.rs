@@ -4,8 +4,8 @@ use super::dentries::{CANARY, Looked, Names, names};
 use super::openers::Openers;
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
-use crate::state::directory::Home;
-use crate::state::overlay_part::Part;
+use crate::state::directory::StateDirectory;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::CallPath;
@@ -30,7 +30,7 @@ pub struct Watch {
     kept: PathBuf,
     /// That program, where there was time to load it.
     walker: RefCell<Option<Walker>>,
-    roots: Vec<(Part, OwnedFd)>,
+    roots: Vec<(OverlayPart, OwnedFd)>,
     /// What goes with the watch, which nobody waits for: the view's mount namespace and what its overlays were made of.
     held: Vec<OwnedFd>,
     /// Directories that the kernel has told of: it does so once.
@@ -48,13 +48,15 @@ fn noted_in(directory: &Path) -> PathBuf {
     directory.join("canaries")
 }
 
-/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a zero behind it.
+/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a
+/// zero behind it.
 fn listed_in(directory: &Path) -> PathBuf {
     directory.join("listed")
 }
 
-/// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a name that nothing has.
-pub fn note_canary(home: &Home, record: &Record, path: &CStr) -> io::Result<()> {
+/// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a
+/// name that nothing has.
+pub fn note_canary(home: &StateDirectory, record: &Record, path: &CStr) -> io::Result<()> {
     let name = path.to_string_lossy();
     Canary::notes_in(&home.of(&record.name))?.write_all(format!("{}\n", name.trim_start_matches('/')).as_bytes())
 }
@@ -70,7 +72,7 @@ impl Canary {
     /// One for a command that enters a view in which the calling thread is. A file system whose mount point others have
     /// removed since has gone from the view as well (rmdir(2) detaches what is mounted there in other namespaces): nothing
     /// more is looked up in it.
-    pub(crate) fn of_entered(parts: &[Part]) -> io::Result<Self> {
+    pub(crate) fn of_entered(parts: &[OverlayPart]) -> io::Result<Self> {
         let mut open = Vec::new();
         for part in parts {
             match root(Path::new("/"), part) {
@@ -108,16 +110,16 @@ impl Canary {
 }
 
 /// The roots of a view's overlays, by a path that leads into it.
-fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
+fn roots(view: &Path, parts: &[OverlayPart]) -> io::Result<Vec<(OverlayPart, OwnedFd)>> {
     parts.iter().map(|part| Ok((part.clone(), root(view, part)?))).collect()
 }
 
 /// The root of one of them.
-fn root(view: &Path, part: &Part) -> io::Result<OwnedFd> {
+fn root(view: &Path, part: &OverlayPart) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let below = part.live.strip_prefix("/").unwrap_or(&part.live);
-    if part.realm.is_some() {
-        return root_in_realm(&rustix::fs::open(view, flags, Mode::empty())?, below);
+    if part.target.is_some() {
+        return root_in_target(&rustix::fs::open(view, flags, Mode::empty())?, below);
     }
     Ok(rustix::fs::open(view.join(below), flags, Mode::empty())?)
 }
@@ -127,8 +129,9 @@ fn digest_of(directory: &OwnedFd) -> io::Result<u64> {
     Attributes::of(&CallPath::of(directory.try_clone()?)?)?.digest()
 }
 
-/// The same for one in the view of a realm, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
-fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+/// The same for one in the view of a target, where nothing can be relied on: no link leads to it, and it is the root of
+/// an overlay.
+fn root_in_target(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat2(view, below, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?;
@@ -141,12 +144,13 @@ fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::other(format!("/{} is not a part of the view any more", below.display())))
 }
 
-/// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that it is no more than what it says.
+/// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that
+/// it is no more than what it says.
 pub(crate) fn looked_so_far(
-    home: &Home,
+    home: &StateDirectory,
     view: &Path,
-    parts: &[Part],
-) -> Result<Vec<(Part, Vec<Looked>)>, ReadSetError> {
+    parts: &[OverlayPart],
+) -> Result<Vec<(OverlayPart, Vec<Looked>)>, ReadSetError> {
     let roots = roots(view, parts).map_err(|error| ReadSetError::Refused(error.to_string()))?;
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
     let walked = walk::walk(&files, home.kept(), &mut None)?;
@@ -158,7 +162,7 @@ pub(crate) fn looked_so_far(
 
 impl Watch {
     /// Begins one, with nothing in it.
-    pub(crate) fn new(home: &Home) -> io::Result<Self> {
+    pub(crate) fn new(home: &StateDirectory) -> io::Result<Self> {
         Ok(Self {
             listener: Listener::new()?,
             kept: home.kept().to_owned(),
@@ -172,8 +176,9 @@ impl Watch {
         })
     }
 
-    /// Keeps the mount namespace that the calling thread is in, which is to be the view's. Once that is gone none of its mounts lies in another, and the path of a
-    /// directory on one of them would be told as if that mount were the root: it would be taken for another directory.
+    /// Keeps the mount namespace that the calling thread is in, which is to be the view's. Once that is gone none of
+    /// its mounts lies in another, and the path of a directory on one of them would be told as if that mount were the
+    /// root: it would be taken for another directory.
     pub(crate) fn keep_namespace(&mut self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         self.held.push(rustix::fs::open("/proc/thread-self/ns/mnt", flags, Mode::empty())?);
@@ -197,7 +202,7 @@ impl Watch {
 
     /// One that another process began and gives up. What is watched is [looked at](Self::look_from_within) from within.
     pub(crate) fn handed_over(
-        home: &Home,
+        home: &StateDirectory,
         listener: OwnedFd,
         programs: [OwnedFd; 2],
         maps: [u32; 3],
@@ -244,12 +249,13 @@ impl Watch {
         self.held.extend(mounts.into_iter().map(OwnedFd::from));
     }
 
-    /// One that another process began: its listener, and its view by a path that leads into it. `directory` is its transaction's.
+    /// One that another process began: its listener, and its view by a path that leads into it. `directory` is its
+    /// transaction's.
     pub(crate) fn of_another(
-        home: &Home,
+        home: &StateDirectory,
         listener: OwnedFd,
         view: &Path,
-        parts: &[Part],
+        parts: &[OverlayPart],
         directory: &Path,
     ) -> io::Result<Self> {
         let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
@@ -279,7 +285,7 @@ impl Watch {
     }
 
     /// Watches the overlay of a part, by any descriptor of its root, before anybody else looks at it.
-    pub(crate) fn add(&mut self, part: &Part, root: impl AsFd) -> io::Result<()> {
+    pub(crate) fn add(&mut self, part: &OverlayPart, root: impl AsFd) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(root, ".", flags, Mode::empty())?;
         // What it answers does not matter: to ask is enough.
@@ -309,8 +315,9 @@ impl Watch {
         self.walker = RefCell::new(walker);
     }
 
-    /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was when the transaction began.
-    pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
+    /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was
+    /// when the transaction began.
+    pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(OverlayPart, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
         self.hear().map_err(refused)?;
         let listed = self.listed.borrow();
@@ -329,7 +336,7 @@ impl Watch {
     }
 
     /// The part that a path of the view is on.
-    fn part_of(&self, path: &Path) -> Option<&Part> {
+    fn part_of(&self, path: &Path) -> Option<&OverlayPart> {
         let around = self.roots.iter().map(|(part, _)| part).filter(|part| path.starts_with(&part.live));
         around.max_by_key(|part| part.live.components().count())
     }
@@ -349,7 +356,8 @@ impl Watch {
                     new.push(path);
                 }
             }
-            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody commits then.
+            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody
+            // commits then.
             if let Some(file) = self.noting_in.as_ref().filter(|_| !new.is_empty()) {
                 let bytes: Vec<u8> =
                     new.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect();

@@ -4,15 +4,15 @@ use crate::crash::planted;
 use crate::journal::commit::finish;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
-use crate::journal::staging::Aside;
+use crate::journal::staging::StagingArea;
 use crate::prewarm::prewarmed;
-use crate::state::commit_mark::Underway;
-use crate::state::directory::{Home, wait_for_lock};
+use crate::state::commit_mark::CommitMark;
+use crate::state::directory::{StateDirectory, wait_for_lock};
 use crate::state::name::TxName;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
-use crate::state::target::Realm;
+use crate::state::target::Target;
 use crate::state::trash;
 use crate::transaction::end_holder;
 use crate::transaction::gate;
@@ -28,7 +28,8 @@ pub enum Recovered {
     Finished(TxName),
     /// It was not, and left no trace.
     Dropped(TxName),
-    /// It was committed, in a realm that does not run: it is finished when that is put together again, before anything runs there.
+    /// It was committed, in a target that does not run: it is finished when that is put together again, before anything
+    /// runs there.
     Waits(TxName),
     /// It cannot be finished now.
     Stuck(TxName, CommitError),
@@ -39,19 +40,20 @@ pub enum Recovered {
 /// # Errors
 ///
 /// Where the transactions cannot be listed. What goes wrong with one is its own matter.
-pub fn recover(home: &Home) -> Result<Vec<Recovered>, CallError> {
+pub fn recover(home: &StateDirectory) -> Result<Vec<Recovered>, CallError> {
     recover_in(home, None)
 }
 
-/// The same for the transactions of a realm, which has just been put together: nothing runs in it yet. `root` leads to its root directory.
-pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recovered>, CallError> {
+/// The same for the transactions of a target, which has just been put together: nothing runs in it yet. `root` leads to
+/// its root directory.
+pub fn recover_in(home: &StateDirectory, target: Option<(&Path, u32)>) -> Result<Vec<Recovered>, CallError> {
     if !home.directory().exists() {
         return Ok(Vec::new());
     }
     let _lock = home.lock()?;
     let mut recovered = Vec::new();
     for name in home.names()? {
-        recovered.extend(recover_one(home, name, realm)?);
+        recovered.extend(recover_one(home, name, target)?);
     }
     gate::open_again(home);
     prewarmed::clear(home);
@@ -59,12 +61,13 @@ pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recove
     Ok(recovered)
 }
 
-/// Finishes commits of the host whose processes have ended behind the commit point: whoever commits next would change what they have not changed yet, and be undone by them later.
+/// Finishes commits of the host whose processes have ended behind the commit point: whoever commits next would change
+/// what they have not changed yet, and be undone by them later.
 ///
 /// # Errors
 ///
 /// Where one of them cannot be finished.
-pub(crate) fn finish_published(home: &Home) -> Result<(), CommitError> {
+pub(crate) fn finish_published(home: &StateDirectory) -> Result<(), CommitError> {
     let failed = |error: CallError| CommitError::Prepare { what: error.what, source: error.source };
     if planted("unfinished-before") {
         return Ok(());
@@ -80,7 +83,7 @@ pub(crate) fn finish_published(home: &Home) -> Result<(), CommitError> {
         let read = |source| CommitError::Prepare { what: format!("reading the journal of '{name}'"), source };
         let Some(_held) = lock else { continue };
         match file.read().map_err(read)? {
-            Some(journal) if journal.parts.iter().all(|(part, _)| part.realm.is_none()) => finish(&file, &journal)?,
+            Some(journal) if journal.parts.iter().all(|(part, _)| part.target.is_none()) => finish(&file, &journal)?,
             _ => continue,
         }
         let what = || format!("removing {}", directory.display());
@@ -89,7 +92,11 @@ pub(crate) fn finish_published(home: &Home) -> Result<(), CommitError> {
     Ok(())
 }
 
-fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result<Option<Recovered>, CallError> {
+fn recover_one(
+    home: &StateDirectory,
+    name: TxName,
+    target: Option<(&Path, u32)>,
+) -> Result<Option<Recovered>, CallError> {
     let directory = home.of(&name);
     let what = || format!("locking {}", directory.display());
     let _held = match wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO)).context(what)? {
@@ -108,20 +115,20 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
     }
     let file = JournalFile::of(&directory);
     let read = file.read().map(|journal| {
-        journal.map(|journal| match realm {
+        journal.map(|journal| match target {
             Some((root, first_id)) => journal.moved_to(root, first_id),
             None => journal,
         })
     });
     let outcome = match read {
-        Ok(Some(journal)) if waits_for_its_realm(&journal) => return Ok(Some(Recovered::Waits(name))),
+        Ok(Some(journal)) if waits_for_its_target(&journal) => return Ok(Some(Recovered::Waits(name))),
         Ok(Some(journal)) => match finish(&file, &journal) {
             Ok(()) => Recovered::Finished(name),
             Err(error) => return Ok(Some(Recovered::Stuck(name, error))),
         },
         Ok(None) if file.is_done() => Recovered::Finished(name),
         Ok(None) => {
-            record.iter().flat_map(|record| &record.parts).for_each(|part| forget(part, realm));
+            record.iter().flat_map(|record| &record.parts).for_each(|part| forget(part, target));
             Recovered::Dropped(name)
         }
         Err(source) => {
@@ -134,21 +141,22 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
     Ok(Some(outcome))
 }
 
-/// Removes what the preparation of a commit has left in a realm, as far as that is there. What stays the next commit removes.
-fn forget(part: &Part, again: Option<(&Path, u32)>) {
+/// Removes what the preparation of a commit has left in a target, as far as that is there. What stays the next commit
+/// removes.
+fn forget(part: &OverlayPart, again: Option<(&Path, u32)>) {
     let mut part = part.clone();
-    let Some(realm) = &mut part.realm else { return };
+    let Some(target) = &mut part.target else { return };
     if let Some((root, first_id)) = again {
-        realm.live_again(root, first_id);
+        target.live_again(root, first_id);
     }
-    let realm = realm.clone();
-    let _ = part.live_tree().and_then(|live| Aside::forget(&realm, &live));
+    let target = target.clone();
+    let _ = part.live_tree().and_then(|live| StagingArea::forget(&target, &live));
 }
 
-/// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it. One that was begun to be entered can still be
-/// looked at, and is aborted by hand; its processes go on until then.
+/// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it.
+/// One that was begun to be entered can still be looked at, and is aborted by hand; its processes go on until then.
 fn held_in_vain(directory: &Path) -> std::io::Result<Option<i32>> {
-    if !Underway::was_interrupted(directory)? {
+    if !CommitMark::was_interrupted(directory)? {
         return Ok(None);
     }
     let Ok(record) = Record::read(directory) else { return Ok(None) };
@@ -160,7 +168,7 @@ fn held_in_vain(directory: &Path) -> std::io::Result<Option<i32>> {
 }
 
 /// Whether there is nothing at present that a commit's changes could be made to.
-fn waits_for_its_realm(journal: &Journal) -> bool {
-    let missing = |realm: &Realm| realm.root().is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    journal.parts.iter().filter_map(|(part, _)| part.realm.as_ref()).any(missing)
+fn waits_for_its_target(journal: &Journal) -> bool {
+    let missing = |target: &Target| target.root().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    journal.parts.iter().filter_map(|(part, _)| part.target.as_ref()).any(missing)
 }

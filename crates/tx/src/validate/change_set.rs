@@ -1,14 +1,15 @@
-//! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict with that.
+//! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict
+//! with that.
 
 use crate::change::partial::restrict;
 use crate::change::review::{PartReview, collect};
 use crate::change::selection::Selection;
-use crate::change::split_attribution::Disputed;
+use crate::change::split_attribution::FileBaseline;
 use crate::change::sync_ahead;
 use crate::change::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::change::{Change, Steps, changes, plan};
 use crate::journal::commit_error::CommitError;
-use crate::state::overlay_part::Part;
+use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
@@ -33,7 +34,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct PartChanges {
     /// The part.
-    pub part: Part,
+    pub part: OverlayPart,
     /// The changes for people.
     pub changes: Vec<Change>,
     /// What a commit does.
@@ -57,7 +58,8 @@ pub(crate) struct Source {
     file_system: FileSystem,
 }
 
-/// What tells a file system, by the root of a live tree on it, from any other that is mounted in its place later. The view keeps its device's number from being another's.
+/// What tells a file system, by the root of a live tree on it, from any other that is mounted in its place later. The
+/// view keeps its device's number from being another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileSystem {
     device: u64,
@@ -81,7 +83,8 @@ impl PartChanges {
         Ok(PartReview { part: self.part.clone(), entries })
     }
 
-    /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the live tree.
+    /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the
+    /// live tree.
     pub(crate) fn replace_executed(&mut self) -> Result<(), CommitError> {
         let opened = self.part.live_tree();
         let at = self.part.live.display();
@@ -97,9 +100,9 @@ impl PartChanges {
         &self.source.root
     }
 
-    /// Fails where a commit could not move what it has to. In a realm everything is copied.
+    /// Fails where a commit could not move what it has to. In a target everything is copied.
     pub(crate) fn is_in_reach(&self) -> Result<(), CommitError> {
-        if self.part.realm.is_some() {
+        if self.part.target.is_some() {
             return Ok(());
         }
         let source = match obstacle(&self.part, &self.steps) {
@@ -139,7 +142,7 @@ impl Figures {
 #[derive(Debug)]
 pub(crate) struct Basis {
     /// What it read, where that is known.
-    pub(crate) read: Option<Vec<(Part, ReadSet)>>,
+    pub(crate) read: Option<Vec<(OverlayPart, ReadSet)>>,
     /// Paths that its view was made of.
     pub(crate) places: Vec<PathBuf>,
     /// Whether it is about to be committed so that it survives a loss of power.
@@ -147,7 +150,7 @@ pub(crate) struct Basis {
     /// Whether the times of files tell what was changed since it began.
     pub(crate) sound_times: bool,
     /// Files that others are known to change too, and whether the transaction has opened them.
-    pub(crate) disputed: Vec<(Disputed, bool)>,
+    pub(crate) baselines: Vec<(FileBaseline, bool)>,
     /// The names in directories that others are known to change.
     pub(crate) known_names: Vec<KnownNames>,
     /// What it is about.
@@ -158,20 +161,20 @@ pub(crate) struct Basis {
 
 impl Basis {
     /// The same by what is told of it `now`; where that is nothing, all that was settled is in doubt.
-    pub(crate) fn again(&self, now: Option<Vec<(Part, ReadSet)>>) -> Self {
+    pub(crate) fn again(&self, now: Option<Vec<(OverlayPart, ReadSet)>>) -> Self {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
         let now = now.map(|now| self.selection.reduce(now));
         let read = self.read.as_ref().and(now).or_else(doubted);
-        let (places, disputed, known_names) = (self.places.clone(), self.disputed.clone(), self.known_names.clone());
+        let (places, baselines, known_names) = (self.places.clone(), self.baselines.clone(), self.known_names.clone());
         let (selection, roots) = (self.selection.clone(), self.roots.clone());
-        Self { read, places, disputed, known_names, selection, roots, ..*self }
+        Self { read, places, baselines, known_names, selection, roots, ..*self }
     }
 
     /// Those files on a part.
-    fn disputed_on(&self, part: &Part) -> Vec<(TreePath, Disputed, bool)> {
-        let on = |(one, opened): &(Disputed, bool)| Some((one.on(part)?, one.clone(), *opened));
-        self.disputed.iter().filter_map(on).collect()
+    fn baselines_on(&self, part: &OverlayPart) -> Vec<(TreePath, FileBaseline, bool)> {
+        let on = |(one, opened): &(FileBaseline, bool)| Some((one.on(part)?, one.clone(), *opened));
+        self.baselines.iter().filter_map(on).collect()
     }
 
     /// How many names it read.
@@ -180,14 +183,18 @@ impl Basis {
     }
 }
 
-/// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
-/// to it any more.
-pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
+/// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it
+/// changed or read. Nobody may be writing to it any more.
+pub(crate) fn read(
+    parts: &[OverlayPart],
+    begun: Moment,
+    basis: Option<&Basis>,
+) -> Result<Vec<PartChanges>, CommitError> {
     parts.iter().filter_map(|part| read_if_there(part, begun, basis).transpose()).collect()
 }
 
 /// The same of one part; nothing where others have unmounted it, which is no matter to the transaction.
-fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Option<PartChanges>, CommitError> {
+fn read_if_there(part: &OverlayPart, begun: Moment, basis: Option<&Basis>) -> Result<Option<PartChanges>, CommitError> {
     let is_there = |basis| !part.is_unmounted() && !unmounted::is_left_alone(part, basis);
     let Some(basis) = basis else {
         return if is_there(None) { read_part(part, begun, None).map(Some) } else { Ok(None) };
@@ -201,14 +208,14 @@ fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Op
 }
 
 /// What is changed, or was read, on a part that others have unmounted cannot be committed.
-fn unmounted(part: &Part) -> CommitError {
+fn unmounted(part: &OverlayPart) -> CommitError {
     CommitError::Conflict(Conflict::at(&part.live, Interference::Unmounted))
 }
 
 /// Where anything is mounted around a part.
-fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
-    let mounts = match &part.realm {
-        Some(realm) => mounts_of(realm.process()?),
+fn mounts_around(part: &OverlayPart) -> io::Result<Vec<PathBuf>> {
+    let mounts = match &part.target {
+        Some(target) => mounts_of(target.process()?),
         None => mounts(),
     };
     let mounts = mounts.map_err(|error| error.source)?;
@@ -223,7 +230,7 @@ fn lost_is_a_conflict(error: WalkError) -> CommitError {
     }
 }
 
-fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
+fn read_part(part: &OverlayPart, begun: Moment, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
@@ -246,8 +253,8 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
                     sync_ahead::begin(&part.base);
                 }
             };
-            let disputed = basis.map(|basis| basis.disputed_on(part)).unwrap_or_default();
-            let beginning = Beginning { begun, root: part.root_before(), disputed, selection: selection.clone() };
+            let baselines = basis.map(|basis| basis.baselines_on(part)).unwrap_or_default();
+            let beginning = Beginning { begun, root: part.root_before(), baselines, selection: selection.clone() };
             walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?
         }
     };
@@ -278,8 +285,9 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
     })
 }
 
-/// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two lies all that had to be brought to the disk.
-pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
+/// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two
+/// lies all that had to be brought to the disk.
+pub(crate) fn revalidate(found: &[(OverlayPart, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
     for (part, Source { root, indexed, file_system, .. }) in found {
         let failed =
             |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
@@ -303,7 +311,7 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
 }
 
 /// The live tree of a part; nothing where others have unmounted its file system, or put another in its place.
-fn still_there(part: &Part, file_system: FileSystem) -> io::Result<Option<Tree>> {
+fn still_there(part: &OverlayPart, file_system: FileSystem) -> io::Result<Option<Tree>> {
     let live = match part.live_tree() {
         Err(error) if was_taken_away(&error) => return Ok(None),
         live => live?,
@@ -316,8 +324,9 @@ fn was_taken_away(error: &io::Error) -> bool {
     is_missing(error) || leads_elsewhere(error) || error.raw_os_error() == Some(Errno::STALE.raw_os_error())
 }
 
-/// Fails where a commit would take away what is in use. Right before the commit point: others may mount anything until then.
-pub(crate) fn leaves_what_is_in_use(part: &Part, steps: &Steps) -> Result<(), CommitError> {
+/// Fails where a commit would take away what is in use. Right before the commit point: others may mount anything until
+/// then.
+pub(crate) fn leaves_what_is_in_use(part: &OverlayPart, steps: &Steps) -> Result<(), CommitError> {
     let failed =
         |source| CommitError::Prepare { what: format!("looking at what is in use on {}", part.live.display()), source };
     if let Some(path) = swap_in_the_way(part, steps).map_err(failed)? {
@@ -329,13 +338,13 @@ pub(crate) fn leaves_what_is_in_use(part: &Part, steps: &Steps) -> Result<(), Co
 }
 
 /// Fails where there is a conflict.
-fn none_on(part: &Part, found: Option<Conflict>) -> Result<(), CommitError> {
+fn none_on(part: &OverlayPart, found: Option<Conflict>) -> Result<(), CommitError> {
     found.map_or(Ok(()), |found| Err(CommitError::Conflict(found.below(&part.live))))
 }
 
 /// A conflict about what was only read.
 fn read_conflict(
-    part: &Part,
+    part: &OverlayPart,
     begun: Moment,
     live: &Tree,
     root: &Node,
@@ -358,7 +367,8 @@ fn read_conflict(
     }
 }
 
-/// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.
+/// The files that this process, and so the command, has its standard descriptors in: what the command says there
+/// changes them.
 fn output(live: &Tree) -> io::Result<HashSet<u64>> {
     let device = live.stat(&TreePath::ROOT)?.st_dev;
     let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];

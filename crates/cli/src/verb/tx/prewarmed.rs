@@ -5,7 +5,7 @@ use crate::daemon_start::if_running;
 use crate::replies::SpareTaken;
 use crate::state_root::StateRoot;
 use pando_api::Method;
-use pando_tx::{BeginError, Home, Moment, Spare, Transaction, TxName, ViewPlan};
+use pando_tx::{BeginError, Moment, Prewarmed, StateDirectory, Transaction, TxName, ViewPlan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How many may turn out to be out of date: no more than a daemon keeps.
@@ -14,7 +14,8 @@ const STALE: usize = 3;
 /// How long the daemon may take. Transactions need none, and do not wait for one that is stuck.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A daemon that clears away after a transaction on one of its spares, as soon as this process has ended.
+/// A daemon that clears away after a transaction on one of its prewarmed transactions, as soon as this process has
+/// ended.
 pub(super) struct Clearer(Client);
 
 impl Clearer {
@@ -44,29 +45,30 @@ impl Keeper {
         }
     }
 
-    fn give(&mut self, home: &Home) -> Option<Spare> {
+    fn give(&mut self, home: &StateDirectory) -> Option<Prewarmed> {
         if !std::mem::take(&mut self.asked) {
             self.client.send(Method::TakeSpare {}, false, Vec::new()).ok()?;
         }
         let waited = poll(&mut [PollFd::new(&self.client, PollFlags::IN)], Some(&PATIENCE));
         waited.ok().filter(|ready| *ready > 0)?;
         let Answer { reply, descriptors, .. } = self.client.receive::<SpareTaken>().ok()?;
-        Spare::accept(home, &reply.spare?, descriptors).ok()
+        Prewarmed::accept(home, &reply.spare?, descriptors).ok()
     }
 }
 
-/// Begins on one, if there is a daemon that has one and it is current. Whatever goes wrong before, a transaction can begin without.
+/// Begins on one, if there is a daemon that has one and it is current. Whatever goes wrong before, a transaction can
+/// begin without.
 pub(super) fn begin(
     root: &StateRoot,
-    home: &Home,
+    home: &StateDirectory,
     name: &TxName,
     command: &[String],
     first_begun: Option<Moment>,
 ) -> Result<Option<(Transaction, ViewPlan, Clearer)>, BeginError> {
     let Some(mut keeper) = Keeper::of(root) else { return Ok(None) };
     for _ in 0..=STALE {
-        let Some(spare) = keeper.give(home) else { break };
-        if let Some((transaction, plan)) = Transaction::on_spare(home, name, command, first_begun, spare)? {
+        let Some(prewarmed) = keeper.give(home) else { break };
+        if let Some((transaction, plan)) = Transaction::on_prewarmed(home, name, command, first_begun, prewarmed)? {
             return Ok(Some((transaction, plan, Clearer(keeper.client))));
         }
     }

@@ -1,0 +1,342 @@
+//! A commit, from a transaction whose processes stand still to the live tree: one way for one that this process owns
+//! and for one that another holds.
+//!
+//! ```text
+//!   processes stop ─▶ lock ─▶ gate closed ─▶ validate ─▶ no rival is favoured ─▶ prepare ─▶ revalidate
+//!                      ▲                        └─▶ one is: lock and gate given back, its turn ─┐  │
+//!                      └────────────────────────────────────────────────────────────────────────┘  ▼
+//!        rivals doomed ◀─ survivors settled ◀─ apply ◀─────────────────────────────── the commit point
+//! ```
+
+use super::Transaction;
+use super::end::EndError;
+use super::holder::{take_from_holder, watch_of_holder};
+use crate::change::Change;
+use crate::change::selection::Selection;
+use crate::change::split_attribution::FileBaseline;
+use crate::journal::commit::commit;
+use crate::journal::commit_error::CommitError;
+use crate::journal::prepare::Prepared;
+use crate::state::commit_mark::CommitMark;
+use crate::state::directory::StateDirectory;
+use crate::state::name::TxName;
+use crate::state::overlay_part::OverlayPart;
+use crate::state::record::Record;
+use crate::state::scope::Scope;
+use crate::state::trash;
+use crate::supervise::HeldSignals;
+use crate::transaction::daemons::{Daemons, Lost, Settled, rewritten};
+use crate::transaction::gate::{self, Closed, Exclusive};
+use crate::transaction::in_memory;
+use crate::transaction::recover::finish_published;
+use crate::transaction::synchronous_writes;
+use crate::validate::abort_reason::AbortReason;
+use crate::validate::change_set::{Basis, Figures, PartChanges, read};
+use crate::validate::conflict::Conflict;
+use crate::validate::contention::{self, Changed, Contention, Rival};
+use crate::validate::read_set::{ReadSetError, Watch};
+use crate::validate::twice_changed::twice_changed;
+use pando_kernel::Context;
+use pando_kernel::lock::FileLock;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a commit is asked for, and how it meets others.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitRequest<'a> {
+    /// What of its reads is validated and of its changes committed.
+    pub selection: &'a Selection,
+    /// Whether the commit survives a loss of power.
+    pub durable: bool,
+    /// Who is favoured where other transactions that run a command have read or changed the same. Without, these find
+    /// out by themselves.
+    pub contention: Option<Contention>,
+    /// The target of the transaction, where nothing else runs there for the whole of it.
+    pub exclusive: Option<&'a Exclusive>,
+    /// Whether processes that its command has left running go on in the live tree. Otherwise they end.
+    pub with_daemons: bool,
+}
+
+impl Transaction {
+    /// Commits it: everything is in the live tree when this returns, or nothing is. `watch` is what came with the end
+    /// of its command.
+    ///
+    /// # Errors
+    ///
+    /// With [`CommitError::Unfinished`] it is committed, and [`recover`](crate::recover()) has to put the rest in
+    /// place. With any other error nothing was done, and the transaction is gone, with all its processes.
+    pub fn commit(
+        mut self,
+        watch: Option<&Watch>,
+        request: &CommitRequest<'_>,
+    ) -> Result<(Figures, Settled), EndError> {
+        let daemons = Daemons::stop(&self.scope)?;
+        let carried = self.carry();
+        let mut lock = Some(self.home.lock()?);
+        let pipeline =
+            Pipeline { home: &self.home, record: &self.record, watch, request, clears: !self.is_prewarmed() };
+        let carried = carried.and_then(|()| finish_published(&self.home)).map_err(EndError::from);
+        match carried.and_then(|()| pipeline.prepare(&mut lock)) {
+            Ok(ready) => self.publish(ready, Some(&daemons)),
+            Err(error) => {
+                self.scope.kill()?;
+                self.throw_away()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Carries what is in memory to where a commit finds it, before anybody has to wait for that.
+    fn carry(&mut self) -> Result<(), CommitError> {
+        let is_kept = |part: &&mut OverlayPart| part.memory.is_some();
+        self.record.parts.iter_mut().filter(is_kept).try_for_each(in_memory::carry)
+    }
+
+    /// What others have changed so that it could not be committed now. Nobody may be changing more of it.
+    pub fn abort_reason(&self, watch: Option<&Watch>) -> Option<AbortReason> {
+        abort_reason_now(&self.record, watch)
+    }
+
+    /// Passes the commit point, and puts everything in place. The gate stays closed meanwhile; then it opens, and
+    /// rivals whom the commit has doomed are stopped.
+    fn publish(self, ready: Ready, daemons: Option<&Daemons>) -> Result<(Figures, Settled), EndError> {
+        let Ready { prepared, figures, rewritten, rivals, changed, closed } = ready;
+        let home = self.home.clone();
+        match commit(&prepared) {
+            Ok(()) => {}
+            // What was committed must not be thrown away before it is in place.
+            Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),
+            Err(error) => {
+                self.scope.kill()?;
+                self.throw_away()?;
+                return Err(error.into());
+            }
+        }
+        let lost = Lost { copied: self.record.target.is_some() || self.memory.is_some(), rewritten };
+        let settled = daemons.map(|daemons| daemons.settle(&self.scope, &home, self.record.target.as_ref(), lost));
+        let settled = settled.transpose()?;
+        self.throw_away()?;
+        drop(self);
+        contention::doom(&home, &changed, &rivals);
+        drop(closed);
+        Ok((figures, settled.unwrap_or_default()))
+    }
+}
+
+/// Commits a transaction that another process holds, or what is selected of it.
+///
+/// # Errors
+///
+/// With [`CommitError::Unfinished`] it is committed, and [`recover`](crate::recover()) has to put the rest in place.
+/// With any other error nothing was done, and it stays open: it can be looked at, committed in another way, or aborted.
+pub fn commit_open(
+    home: &StateDirectory,
+    name: &TxName,
+    request: &CommitRequest<'_>,
+) -> Result<(Figures, Settled), EndError> {
+    home.prepare()?;
+    let mut lock = request.exclusive.is_none().then(|| home.lock()).transpose()?;
+    let directory = home.of(name);
+    let record = Record::read(&directory).map_err(|_| EndError::Unknown(name.clone()))?;
+    if record.target.is_none() {
+        finish_published(home)?;
+    }
+    let marked = CommitMark::begin(&directory).context(|| format!("marking {}", directory.display()))?;
+    let mark = marked.ok_or(EndError::Interrupted)?;
+    let scope = Scope::at(&record.group);
+    match prepare_open(home, &record, request, &mut lock) {
+        Ok(ready) => {
+            let daemons = request.with_daemons.then(|| Daemons::stop(&scope)).transpose()?;
+            if daemons.is_none() {
+                scope.kill()?;
+            }
+            let transaction = take_from_holder(home, record)?;
+            let signals = HeldSignals::noted_in(&transaction.directory);
+            let committed = transaction.publish(ready, daemons.as_ref())?;
+            drop(lock);
+            signals.send();
+            Ok(committed)
+        }
+        Err(error) => {
+            // On a full disk there is room again for what is written next.
+            Prepared::discard(&directory, &record.parts);
+            let noted = Record { lost: Some(error.to_string()), ..record }.write(&directory);
+            // Where that cannot be noted, the mark says as much.
+            let _ = noted.map(|()| mark.take_away());
+            scope.freeze(false)?;
+            Err(error)
+        }
+    }
+}
+
+/// Stops the processes of a transaction that another process holds, and prepares its commit.
+fn prepare_open(
+    home: &StateDirectory,
+    record: &Record,
+    request: &CommitRequest<'_>,
+    lock: &mut Option<FileLock>,
+) -> Result<Ready, EndError> {
+    Scope::at(&record.group).freeze(true)?;
+    let watch = watch_of_holder(home, record)?;
+    Pipeline { home, record, watch: watch.as_ref(), request, clears: false }.prepare(lock)
+}
+
+/// A commit that lacks nothing but its commit point.
+struct Ready {
+    prepared: Prepared,
+    figures: Figures,
+    /// Files that the commit writes to in place.
+    rewritten: BTreeSet<PathBuf>,
+    /// Others that live beside it, and the names that they may have come across.
+    rivals: Vec<Rival>,
+    changed: Changed,
+    /// The gate, which opens once everything is in place.
+    closed: Closed,
+}
+
+/// What was found to be in no conflict.
+struct Validated {
+    changes: Vec<PartChanges>,
+    basis: Basis,
+    rivals: Vec<Rival>,
+    changed: Changed,
+}
+
+/// What leads from a transaction whose processes stand still to a commit that lacks nothing but its commit point.
+struct Pipeline<'a> {
+    home: &'a StateDirectory,
+    record: &'a Record,
+    /// What tells of its reads, where the kernel does.
+    watch: Option<&'a Watch>,
+    request: &'a CommitRequest<'a>,
+    /// Whether the directories of parts that nothing was changed on are removed ahead.
+    clears: bool,
+}
+
+impl Pipeline<'_> {
+    /// Validates the change set with the gate closed, after rivals that are favoured, and prepares its commit. `lock`
+    /// is that of the state directory, given back while a rival has its turn.
+    fn prepare(&self, lock: &mut Option<FileLock>) -> Result<Ready, EndError> {
+        let gate = gate::of(self.record.target.as_ref(), self.home);
+        // Whoever has the target to itself waits for nobody: the others wait for it. Nor is anybody waited for twice.
+        let mut patient = self.request.exclusive.is_none();
+        loop {
+            let closed = gate.close()?;
+            let validated = self.validate()?;
+            let favoured = self.request.contention.filter(|_| patient).and_then(|contention| {
+                let Validated { changed, rivals, .. } = &validated;
+                contention::favoured(contention, self.home, self.record, changed, rivals)
+            });
+            let Some(rival) = favoured else {
+                return Ok(self.ready(validated, closed)?);
+            };
+            // It has to go on, and to commit, in order to end.
+            drop(closed);
+            *lock = None;
+            rival.wait_for_end();
+            patient = false;
+            *lock = Some(self.home.lock()?);
+        }
+    }
+
+    /// Reads the change set, and fails where it is in conflict with what others did.
+    fn validate(&self) -> Result<Validated, CommitError> {
+        let Self {
+            home, record, watch, request: CommitRequest { selection, durable, contention, exclusive, .. }, ..
+        } = self;
+        let basis = basis(record, *watch, exclusive.is_some(), *durable, selection)?;
+        let changes = read(&record.parts, record.begun, Some(&basis))?;
+        if let Some(path) = selection.included.iter().find(|path| !is_changed(path, &changes)) {
+            return Err(CommitError::Unchanged(path.display().to_string()));
+        }
+        let rivals = contention.map(|_| contention::rivals(home, record)).unwrap_or_default();
+        let changed = Changed::of(if rivals.is_empty() { &[] } else { &changes });
+        Ok(Validated { changes, basis, rivals, changed })
+    }
+
+    /// Prepares the commit of what was validated. On the host others go on meanwhile, and what they do in that time is
+    /// a conflict like what they did before.
+    fn ready(&self, validated: Validated, closed: Closed) -> Result<Ready, CommitError> {
+        let Self { home, record, watch, .. } = self;
+        let Validated { mut changes, basis, rivals, changed } = validated;
+        let directory = home.of(&record.name);
+        if self.clears {
+            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to
+            // remove a directory there waits for the disk too.
+            trash::remove_empty(&trash::untouched(&directory, &changes));
+        }
+        let touched = |part: &&PartChanges| !part.steps.is_empty();
+        changes.iter_mut().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::replace_executed)?;
+        changes.iter().filter(touched).try_for_each(PartChanges::is_in_reach)?;
+        by_one_way(&changes)?;
+        if record.synchronous_writes {
+            let end = |part: &PartChanges| synchronous_writes::end(&part.part, part.root());
+            changes.iter().filter(touched).try_for_each(end)?;
+        }
+        let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
+        let prepared = Prepared::new(&directory, changes, basis.durable)?;
+        prepared.leaves_what_is_in_use()?;
+        if record.target.is_none() {
+            let now = || watch.and_then(|watch| watch.read_sets(record.begun).ok());
+            prepared.revalidate(record.begun, || basis.again(now()))?;
+            // After the last look: before that it may have been set back as well.
+            if !record.has_sound_times() {
+                return Err(CommitError::Conflict(Conflict::ClockSetBack));
+            }
+        }
+        Ok(Ready { prepared, figures, rewritten, rivals, changed, closed })
+    }
+}
+
+/// Fails where one thing was changed by way of two mounts.
+fn by_one_way(changes: &[PartChanges]) -> Result<(), CommitError> {
+    let failed = |source| CommitError::Prepare { what: "looking at what was changed".to_owned(), source };
+    let Some([one, other]) = twice_changed(changes).map_err(failed)? else { return Ok(()) };
+    let words = format!("{} is the same, and both were changed; change it by way of one mount", one.display());
+    Err(CommitError::Prepare { what: format!("changing {}", other.display()), source: io::Error::other(words) })
+}
+
+/// Why a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
+pub(super) fn abort_reason_now(record: &Record, watch: Option<&Watch>) -> Option<AbortReason> {
+    let basis = basis(record, watch, false, false, &Selection::default());
+    match basis.and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
+        Err(CommitError::Conflict(conflict)) => Some(conflict.into()),
+        _ => None,
+    }
+}
+
+/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and
+/// where it has forgotten that of one which had its target to itself, nobody can have changed it; nor need it tell by
+/// times who changed what.
+fn basis(
+    record: &Record,
+    watch: Option<&Watch>,
+    alone: bool,
+    durable: bool,
+    selection: &Selection,
+) -> Result<Basis, CommitError> {
+    let sound_times = record.has_sound_times();
+    if !sound_times && !alone {
+        return Err(CommitError::Conflict(Conflict::ClockSetBack));
+    }
+    let selection = selection.clone().ignoring(&record.ignored);
+    let read = match watch.map(|watch| watch.read_sets(record.begun)) {
+        Some(Ok(sets)) => Some(selection.reduce(sets)),
+        Some(Err(ReadSetError::Forgotten)) if !alone => {
+            return Err(CommitError::Conflict(Conflict::Forgotten));
+        }
+        Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
+    };
+    let opened = |one: &FileBaseline| watch.is_none_or(|watch| watch.have_opened(&one.path));
+    let baselines = record.baselines.iter().map(|one| (one.clone(), opened(one))).collect();
+    let (places, known_names) = (record.places.clone(), record.known_names.clone());
+    let roots = record.parts.iter().map(|part| part.base.clone()).zip(record.roots.iter().copied()).collect();
+    Ok(Basis { read, places, durable, sound_times, baselines, known_names, selection, roots })
+}
+
+/// Whether anything is changed at a path or below it.
+fn is_changed(path: &Path, changes: &[PartChanges]) -> bool {
+    let at = |part: &PartChanges, change: &Change| part.part.live.join(change.path.as_path());
+    changes.iter().any(|part| part.changes.iter().any(|change| at(part, change).starts_with(path)))
+}
