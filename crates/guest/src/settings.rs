@@ -92,7 +92,7 @@ pub enum Effect {
     Always,
     /// A daemon that is told to read the file again.
     Reload,
-    /// The next daemon.
+    /// The next daemon that starts.
     NextDaemon,
 }
 

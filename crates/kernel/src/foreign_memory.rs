@@ -38,7 +38,7 @@ fn whole(count: isize, wanted: usize) -> io::Result<()> {
 pub enum Shared {
     /// An open file description; the numbers are descriptors.
     File = 0,
-    /// Memory.
+    /// The memory (`mm_struct`).
     Memory = 1,
     /// The table of descriptors.
     Descriptors = 2,

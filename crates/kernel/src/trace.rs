@@ -54,7 +54,7 @@ pub struct Registers {
 /// Why a traced thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted.
+    /// The thread was interrupted (PTRACE_INTERRUPT).
     Trapped,
     /// It is about to execute a system call, or has just executed one.
     Calling,
@@ -64,7 +64,7 @@ pub enum Stop {
     GroupStopped,
     /// It is about to take a signal: the number. It may be SIGTRAP, as any other.
     Signal(i32),
-    /// It has ended.
+    /// The thread has ended.
     Gone,
 }
 
