@@ -19,7 +19,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// No guest of that name.
     NoSuchGuest,
-    /// The name is taken.
+    /// A guest of that name is there already.
     GuestExists,
     /// The guest runs, and must not for this.
     GuestRunning,
@@ -35,7 +35,7 @@ pub enum FaultKind {
     CommandNotExecutable,
     /// The host lacks what this needs: a kernel feature, space, a package.
     Unavailable,
-    /// Something else went wrong.
+    /// Something else went wrong; the message says what.
     Failed,
 }
 

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 pub enum GuestState {
     /// Its files exist; nothing runs.
     Stopped,
-    /// Being started.
+    /// The guest is being started.
     Starting,
-    /// Its first process runs.
+    /// The guest's first process runs.
     Running,
-    /// Being stopped.
+    /// The guest is being stopped.
     Stopping,
     /// It was left running, and the daemon cannot work with it now; it tries again.
     Unreachable,

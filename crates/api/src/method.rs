@@ -59,7 +59,7 @@ pub struct PartOf {
 pub enum AddressChange {
     /// The guest gets it too.
     Add,
-    /// The guest loses it.
+    /// The guest loses the address.
     Del,
     /// The guest gets it, and all others lose it.
     Move,

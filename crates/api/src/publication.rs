@@ -8,9 +8,9 @@ use std::str::FromStr;
 /// What travels to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// Connections.
+    /// Connections (TCP).
     Tcp,
-    /// Datagrams.
+    /// Datagrams (UDP).
     Udp,
 }
 

@@ -221,7 +221,7 @@ pub enum SeccompProfile {
     /// Those that the profile names.
     #[default]
     Default,
-    /// None.
+    /// No filter of system calls.
     Off,
 }
 

@@ -12,16 +12,16 @@ pub enum Line<'a, W> {
     },
     /// `exec NAME -- COMMAND`
     Exec {
-        /// The guest.
+        /// The guest that runs the command.
         name: &'a W,
         /// The command and its arguments, at least one word.
         command: &'a [W],
     },
     /// `clone IMAGE NAME`
     Clone {
-        /// The image.
+        /// The image that is cloned.
         image: &'a W,
-        /// The clone's name.
+        /// The name that the clone gets.
         name: &'a W,
     },
     /// `tx run [-q|--quiet] [--no-durable] -- COMMAND`, in which the daemon has no part but to give what it has made

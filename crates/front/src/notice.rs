@@ -5,7 +5,7 @@
 pub enum Notice {
     /// The process runs.
     Runs,
-    /// It has ended.
+    /// The process has ended, with this exit code.
     Exited(u8),
     /// What was asked for is done.
     Done,

@@ -19,10 +19,10 @@ pub struct Account {
 /// A user that a guest does not have.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AccountError {
-    /// No such user.
+    /// The guest has no user of that name.
     #[error("the guest has no user '{0}' in its /etc/passwd; give a name from there, or a number")]
     NoUser(String),
-    /// No such group.
+    /// The guest has no group of that name.
     #[error("the guest has no group '{0}' in its /etc/group; give a name from there, or a number")]
     NoGroup(String),
     /// A number that no user or group of the guest can have.
@@ -30,9 +30,9 @@ pub enum AccountError {
         "a process of the guest cannot run as {kind} {id}: its ids are 0 to {most}; name another with --user, or correct the guest's /etc/{file}"
     )]
     Beyond {
-        /// `user` or `group`.
+        /// What the number was to be: `user` or `group`.
         kind: &'static str,
-        /// The number.
+        /// The number that was given.
         id: u32,
         /// The largest that it can be.
         most: u32,

@@ -16,45 +16,72 @@ use std::io;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// A key, and what it is for.
-pub type Key = (&'static str, &'static str);
+/// A key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The key's name, as it is written.
+    pub name: &'static str,
+    /// What the key is for, in words.
+    pub meaning: &'static str,
+    /// The value that holds where the key is missing, as it would be written; empty where there is none.
+    pub usual: &'static str,
+}
 
-/// Every table with its keys.
+const fn key(name: &'static str, usual: &'static str, meaning: &'static str) -> Key {
+    Key { name, meaning, usual }
+}
+
+/// Every table with its keys. The table in docs/configuration.md is made of this.
 pub const TABLES: &[(&str, &[Key])] = &[
     (
         "watchdog",
         &[
-            ("policy", "\"graduated\", \"pl_mom\" or \"off\""),
-            ("pressure", "percent of ten seconds in which nobody got on for want of memory, from which on it acts"),
-            ("plenty", "percent of memory that is free from which on pressure is no want of the machine's"),
-            ("free", "percent of memory that has to be free where the kernel does not tell of pressure"),
-            ("swap", "percent of swap that may be in use"),
-            ("every", "seconds between looks, and between steps"),
-            ("relief", "seconds without want before a frozen guest goes on"),
-            ("last", "the last step: \"restart\" or \"stop\""),
-            ("dry_run", "true: only events, nothing is done"),
+            key("policy", "\"graduated\"", "how it acts: `\"graduated\"`, `\"pl_mom\"` or `\"off\"`"),
+            key(
+                "pressure",
+                "10",
+                "percent of ten seconds in which all processes waited for memory, from which on it acts",
+            ),
+            key("plenty", "20", "percent of memory that is free, from which on pressure does not count"),
+            key("free", "3", "percent of memory that has to be free, where the kernel does not report pressure"),
+            key("swap", "90", "percent of swap that may be in use"),
+            key("every", "5", "seconds between looks, and between steps"),
+            key("relief", "30", "seconds without want before a frozen guest goes on"),
+            key("last", "\"restart\"", "the last step: `\"restart\"` or `\"stop\"`"),
+            key("dry_run", "false", "`true`: it makes events, and does nothing"),
         ],
     ),
     (
         "images",
         &[
-            ("signers", "a file with the allowed signers of imported images, as ssh-keygen(1) has it"),
-            ("revoked", "a file with keys that are not believed any more, or a KRL"),
-            ("require_signature", "true: what is imported has to be signed by one of the signers"),
+            key("signers", "", "a file with the allowed signers of imported images, as ssh-keygen(1) has it"),
+            key("revoked", "", "a file with keys that are not believed any more, or a KRL"),
+            key(
+                "require_signature",
+                "false",
+                "`true`: an image that is imported has to be signed by one of the signers",
+            ),
         ],
     ),
-    ("logs", &[("size", "the most that each guest's log takes of the disk: \"16M\"")]),
-    ("metrics", &[("listen", "where metrics are served: \"127.0.0.1:9464\", or the absolute path of a socket")]),
+    ("logs", &[key("size", "\"16M\"", "the most that each guest's log takes of the disk")]),
+    (
+        "metrics",
+        &[key("listen", "", "where metrics are served: `\"127.0.0.1:9464\"`, or the absolute path of a socket")],
+    ),
     (
         "network",
         &[
-            ("private", "the private network's addresses: \"10.50.0.0/16\""),
-            ("link_rate", "a table of the rates of devices: eth0 = \"1gbit\""),
+            key("private", "", "the private network's addresses, as `\"10.50.0.0/16\"`"),
+            key("link_rate", "", "a table of the rates of devices, as `eth0 = \"1gbit\"`"),
         ],
     ),
     (
         "transactions",
-        &[("contention", "who is favoured when transactions meet: \"priority\", \"first\" or \"oldest\"")],
+        &[key(
+            "contention",
+            "\"priority\"",
+            "which is favoured when transactions meet: `\"priority\"`, `\"first\"` or `\"oldest\"`",
+        )],
     ),
 ];
 
@@ -65,7 +92,7 @@ pub enum Effect {
     Always,
     /// A daemon that is told to read the file again.
     Reload,
-    /// The next daemon.
+    /// The next daemon that starts.
     NextDaemon,
 }
 
@@ -152,8 +179,8 @@ impl Settings {
         let known = TABLES.iter().find(|(table, _)| *table == name).map_or(&[][..], |(_, keys)| *keys);
         let mut good = Table::new();
         for (key, value) in keys {
-            if known.iter().all(|(known, _)| *known != key) {
-                let nearest = nearest(&key, known.iter().map(|(known, _)| *known));
+            if known.iter().all(|known| known.name != key) {
+                let nearest = nearest(&key, known.iter().map(|known| known.name));
                 problems.push(self.problem(name, format!("[{name}] has no key '{key}'{nearest}")));
                 continue;
             }
@@ -209,6 +236,7 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Stri
 mod tests {
     use super::*;
     use serde::Deserialize;
+    use std::fmt::Write;
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
@@ -242,5 +270,52 @@ mod tests {
         assert_eq!(settings.unknown_tables()[0].what, "p: there is no table [watchdgo]; did you mean 'watchdog'?");
         let (_, problems) = read("[logs]\n\nsize\n");
         assert!(problems[0].what.contains("line 3"), "{problems:?}");
+    }
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    const MARKS: [&str; 2] = ["<!-- keys: begin -->\n", "<!-- keys: end -->\n"];
+
+    /// The tables, as the page has them.
+    fn text() -> String {
+        let mut text = String::new();
+        for (table, keys) in TABLES {
+            let effect = match effect(table) {
+                Effect::Always => "at the next use: a transaction, an import",
+                Effect::Reload => "after `pando daemon reload`, or SIGHUP",
+                Effect::NextDaemon => "when the daemon is started again",
+            };
+            let head = "| key | without it | what it is |\n|---|---|---|";
+            let _ = writeln!(text, "### `[{table}]`\n\nA change holds {effect}.\n\n{head}");
+            for key in *keys {
+                let usual = if key.usual.is_empty() { String::new() } else { format!("`{}`", key.usual) };
+                let _ = writeln!(text, "| `{}` | {usual} | {} |", key.name, key.meaning);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// With `PANDO_WRITE_DOCS` in the environment the page is written anew.
+    #[test]
+    fn the_page_has_the_tables_that_the_list_makes() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (before, rest) = page.split_once(MARKS[0]).expect("the page has the mark before the tables");
+        let (found, after) = rest.split_once(MARKS[1]).expect("the page has the mark after the tables");
+        if std::env::var_os("PANDO_WRITE_DOCS").is_some() {
+            std::fs::write(PAGE, format!("{before}{}{}{}{after}", MARKS[0], text(), MARKS[1])).unwrap();
+            return;
+        }
+        let advice = "docs/configuration.md: PANDO_WRITE_DOCS=1 cargo test -p pando-guest the_page writes it anew";
+        assert!(found == text(), "{advice}");
+    }
+
+    #[test]
+    fn the_usual_values_of_the_watchdog_are_those_that_it_has_without_settings() {
+        let (_, keys) = TABLES.iter().find(|(table, _)| *table == "watchdog").unwrap();
+        let lines: String = keys.iter().map(|key| format!("{} = {}\n", key.name, key.usual)).collect();
+        let settings = Settings::parse(Path::new("p"), &format!("[watchdog]\n{lines}"));
+        let (rules, problems) = settings.table::<pando_limit::watchdog::Rules>("watchdog");
+        assert_eq!((rules, problems), (pando_limit::watchdog::Rules::default(), Vec::new()));
+        assert_eq!(settings.values().len(), keys.len());
     }
 }

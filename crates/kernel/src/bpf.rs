@@ -30,7 +30,7 @@ pub enum Hook {
     CgroupInetEgress = 1,
     CgroupInetSockCreate = 2,
     CgroupSockOps = 3,
-    /// Since Linux 4.15.
+    /// Access to devices by a control group (since Linux 4.15).
     CgroupDevice = 6,
     CgroupInet4Bind = 8,
     CgroupInet6Bind = 9,
@@ -44,11 +44,11 @@ pub enum Hook {
     CgroupInet6Getpeername = 30,
     CgroupInet4Getsockname = 31,
     CgroupInet6Getsockname = 32,
-    /// Since Linux 5.9.
+    /// The choice of a socket for a packet (since Linux 5.9).
     SkLookup = 36,
-    /// Since Linux 6.6.
+    /// Packets that come in on a device (since Linux 6.6).
     TcxIngress = 46,
-    /// Since Linux 6.6.
+    /// Packets that leave by a device (since Linux 6.6).
     TcxEgress = 47,
 }
 

@@ -127,6 +127,10 @@ impl Hierarchies {
     }
 
     /// Makes the field that plots lie in: a group named `name` in each hierarchy.
+    ///
+    /// # Errors
+    ///
+    /// EACCES or EROFS where the hierarchy cannot be written to; ENOSPC where it has as many groups as it may have.
     pub fn field(&self, name: &str) -> Result<Field, CallError> {
         let field = Field { hierarchies: self.clone(), name: name.to_owned() };
         for (root, _) in &self.legacy {
@@ -234,6 +238,10 @@ pub struct Plot {
 
 impl Plot {
     /// Makes the groups. Ones left by a crash are used again.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN or ENOSPC where the field has as many groups as it may have.
     pub fn make(&self) -> Result<(), CallError> {
         for group in &self.legacy {
             make(group)?;
@@ -309,7 +317,11 @@ impl Plot {
         }
     }
 
-    /// Removes the groups, and those that the guest made below. Fails with EBUSY while a process is in them.
+    /// Removes the groups, and those that the guest made below.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY while a process is in one of them.
     pub fn remove(&self) -> Result<(), CallError> {
         for group in self.paths() {
             remove_below(&group, 0).context(|| format!("removing cgroup {}", group.display()))?;

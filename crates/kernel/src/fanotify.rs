@@ -43,6 +43,10 @@ impl AsFd for Listener {
 impl Listener {
     /// A group without a bound on its queue, which nobody waits for (fanotify_init(2), since Linux 2.6.37). Needs
     /// CAP_SYS_ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_SYS_ADMIN; EMFILE where the user has as many groups as `fs.fanotify.max_user_groups` allows.
     pub fn new() -> io::Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF
             | libc::FAN_CLOEXEC

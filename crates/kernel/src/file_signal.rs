@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// It; 0 for the usual one, SIGIO.
+/// The signal that reports a file's readiness (F_GETSIG); 0 for the usual one, SIGIO.
 pub fn get(file: impl AsFd) -> io::Result<i32> {
     const F_GETSIG: libc::c_int = 11;
     // SAFETY: this call touches no memory.

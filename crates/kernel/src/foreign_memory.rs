@@ -5,8 +5,12 @@ use std::cmp::Ordering;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Fills `bytes` from a process's memory at `address`. EFAULT where it has none there, also where only a part is
-/// missing.
+/// Fills `bytes` from a process's memory at `address` (process_vm_readv(2), since Linux 3.2).
+///
+/// # Errors
+///
+/// EFAULT where it has no memory there, also where only a part is missing; EPERM where it may not be traced; ESRCH
+/// where it has gone.
 pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
@@ -15,7 +19,11 @@ pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
     whole(count, bytes.len())
 }
 
-/// Writes `bytes` into a process's memory at `address`, which that process must be able to write.
+/// Writes `bytes` into a process's memory at `address` (process_vm_writev(2), since Linux 3.2).
+///
+/// # Errors
+///
+/// EFAULT where that process could not write there; EPERM where it may not be traced; ESRCH where it has gone.
 pub fn write(pid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
@@ -38,7 +46,7 @@ fn whole(count: isize, wanted: usize) -> io::Result<()> {
 pub enum Shared {
     /// An open file description; the numbers are descriptors.
     File = 0,
-    /// Memory.
+    /// The memory (`mm_struct`).
     Memory = 1,
     /// The table of descriptors.
     Descriptors = 2,
@@ -50,6 +58,10 @@ pub enum Shared {
 
 /// Whether two processes share a thing, and if not, an order among things (kcmp(2), since Linux 3.5). The descriptors
 /// matter for files only.
+///
+/// # Errors
+///
+/// EPERM where one of them may not be traced; ESRCH where one has gone; EBADF where a descriptor is not open.
 pub fn compare(kind: Shared, (pid, fd): (i32, i32), (other, other_fd): (i32, i32)) -> io::Result<Ordering> {
     // SAFETY: touches no memory.
     match unsafe { libc::syscall(libc::SYS_kcmp, pid, other, kind as i32, fd, other_fd) } {
@@ -75,6 +87,11 @@ pub struct EpollSlot {
 
 /// Whether a descriptor of a process leads to the open file that an epoll instance of another one watches (kcmp(2),
 /// KCMP_EPOLL_TFD, since Linux 4.13).
+///
+/// # Errors
+///
+/// ENOENT where the instance watches no such file; ESRCH where a process has gone; EBADF where a descriptor is not
+/// open.
 pub fn is_watched((pid, fd): (i32, i32), (other, slot): (i32, EpollSlot)) -> io::Result<bool> {
     const KCMP_EPOLL_TFD: i32 = 7;
     // SAFETY: the kernel reads the three words of `slot`, which outlives the call.
@@ -85,6 +102,10 @@ pub fn is_watched((pid, fd): (i32, i32), (other, slot): (i32, EpollSlot)) -> io:
 }
 
 /// A copy of another process's descriptor (pidfd_getfd(2), since Linux 5.6).
+///
+/// # Errors
+///
+/// EBADF where the process has no such descriptor; EPERM where it may not be traced; ESRCH where it has gone.
 pub fn descriptor(process: impl AsFd, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_fd().as_raw_fd(), fd, 0) };

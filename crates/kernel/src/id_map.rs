@@ -7,6 +7,10 @@ use std::os::fd::OwnedFd;
 pub const IDS: u32 = 65_536;
 
 /// Maps ids 0 to 65,535 of a process's new user namespace to `first` and up on the host.
+///
+/// # Errors
+///
+/// EPERM where the namespace has a map already, or this process may not map these ids.
 pub fn write(pid: i32, first: u32) -> Result<(), CallError> {
     for file in ["uid_map", "gid_map"] {
         let path = format!("/proc/{pid}/{file}");

@@ -15,7 +15,12 @@ pub fn idle() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What was set for a thread, by its number: class and priority; 0 if nothing was. ESRCH: it has gone.
+/// The disk priority that was set for a thread, by its number: class and priority; 0 if none was (ioprio_get(2), since
+/// Linux 2.6.13).
+///
+/// # Errors
+///
+/// ESRCH where the thread has gone.
 pub fn of(tid: i32) -> io::Result<u32> {
     // SAFETY: two numbers; nothing is read or written through them.
     let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, tid) };

@@ -12,6 +12,10 @@ pub struct FileLock(#[allow(dead_code, reason = "held for its drop")] File);
 
 impl FileLock {
     /// Takes the lock, and waits as long as another process holds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening the file at `path`, which is made if it is missing.
     pub fn take(path: &Path) -> io::Result<Self> {
         let file = open(path)?;
         file.lock()?;

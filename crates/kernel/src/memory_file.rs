@@ -7,6 +7,10 @@ use std::os::fd::OwnedFd;
 
 /// A sealed file that holds `content` (memfd_create(2) with seals, since Linux 3.17). With `executable` it can be
 /// executed.
+///
+/// # Errors
+///
+/// EMFILE and ENFILE where there are as many descriptors as there may be; ENOMEM where memory is full.
 pub fn sealed(name: &str, content: &[u8], executable: bool) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let kind = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };

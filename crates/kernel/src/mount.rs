@@ -52,6 +52,11 @@ impl Tree {
     /// A copy of the mount at `path`, from `path` downwards (open_tree(2) with OPEN_TREE_CLONE, since Linux 5.2); with
     /// `recursive` the mounts below too. It is private: on a host whose mounts are shared, as systemd makes them, what
     /// a guest mounts on it would appear on the host.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where nothing is at `path`; EPERM without CAP_SYS_ADMIN; EINVAL where the mount cannot be copied
+    /// (MS_UNBINDABLE).
     pub fn clone_of(path: &Path, recursive: bool) -> Result<Self, CallError> {
         let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         if recursive {
@@ -65,7 +70,12 @@ impl Tree {
         take().context(|| format!("taking the files at {}", path.display()))
     }
 
-    /// The same of what a descriptor of this mount namespace stands for, a single file perhaps.
+    /// A copy of the mount that a descriptor of this mount namespace stands for, a single file perhaps; otherwise like
+    /// [`clone_of`](Self::clone_of).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the descriptor is of another mount namespace.
     pub fn clone_at(place: impl AsFd) -> Result<Self, CallError> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         let take = || {
@@ -76,7 +86,11 @@ impl Tree {
         take().context(|| "taking a file".into())
     }
 
-    /// Attaches it over what a descriptor stands for.
+    /// Attaches the tree over the directory or file that a descriptor stands for.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where one is a directory and the other is not.
     pub fn attach_over(&self, place: impl AsFd) -> Result<(), CallError> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(&self.0, "", place, "", flags).context(|| "attaching a file".into())
@@ -111,7 +125,11 @@ impl Tree {
             .context(|| "mapping the owners of a tree of files".into())
     }
 
-    /// The same of the mounts below too: of all, or of none where one of them cannot.
+    /// Maps the ids of the mount and of those below it: of all, or of none where one of them cannot.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where a file system among them cannot, as for [`map_ids`](Self::map_ids).
     pub fn map_ids_of_all(&self, user_namespace: BorrowedFd<'_>) -> Result<(), CallError> {
         let attributes = MountAttrFlags::MOUNT_ATTR_IDMAP;
         self.set(true, Change { attributes, namespace: Some(user_namespace), ..Change::default() })
@@ -146,7 +164,12 @@ impl Tree {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// A new file system of a kind, with `key=value` options.
+    /// A new file system of a kind, with `key=value` options (fsopen(2), fsmount(2), since Linux 5.2).
+    ///
+    /// # Errors
+    ///
+    /// ENODEV where the kernel lacks that kind; EINVAL where it does not know an option; EPERM without the right to
+    /// mount it.
     pub fn new(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> Result<Self, CallError> {
         let make = || {
             let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -160,6 +183,10 @@ impl Tree {
     }
 
     /// A place inside the tree, opened as a mere place (O_PATH). Nothing on the way may be a link.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where nothing is there; ELOOP where a link is on the way.
     pub fn place(&self, path: &str) -> Result<OwnedFd, CallError> {
         let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
         rustix::fs::openat2(&self.0, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
@@ -167,6 +194,10 @@ impl Tree {
     }
 
     /// Makes a device node in the tree's root.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_MKNOD, and on a file system that a user namespace owns; EEXIST where the name is taken.
     pub fn make_device(&self, name: &str, mode: u32, major: u32, minor: u32) -> Result<(), CallError> {
         let device = rustix::fs::makedev(major, minor);
         rustix::fs::mknodat(&self.0, name, rustix::fs::FileType::CharacterDevice, Mode::from_raw_mode(mode), device)
@@ -215,7 +246,11 @@ pub fn mounts() -> Result<Vec<MountEntry>, CallError> {
     read("/proc/self/mountinfo")
 }
 
-/// Those of a process's, as it sees them: their places are relative to its root.
+/// The mounts that a process sees, in the order of mounting: their places are relative to its root.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone; EINVAL where it has ended and was not reaped.
 pub fn mounts_of(pid: i32) -> Result<Vec<MountEntry>, CallError> {
     read(&format!("/proc/{pid}/mountinfo"))
 }

@@ -30,6 +30,10 @@ pub fn all() -> io::Result<[OwnedFd; 2]> {
 }
 
 /// The attributes of an open queue (mq_getsetattr(2)).
+///
+/// # Errors
+///
+/// EBADF where the descriptor is no queue.
 pub fn attributes(queue: impl AsFd) -> io::Result<Attributes> {
     let mut words = [0_u64; 8];
     let none = std::ptr::null::<u64>();

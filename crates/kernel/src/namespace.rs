@@ -15,22 +15,34 @@ const KIND: libc::c_ulong = 0xb703;
 /// `SIOCGSKNS`, since Linux 4.10.
 const OF_SOCKET: libc::c_ulong = 0x894c;
 
-/// Of which kind a namespace is: `CLONE_NEW*`. ENOTTY for what is none.
+/// The kind of an open namespace, `CLONE_NEW*` (NS_GET_NSTYPE, since Linux 4.11).
+///
+/// # Errors
+///
+/// ENOTTY where the descriptor is no namespace.
 pub fn kind(namespace: impl AsFd) -> io::Result<i32> {
     ask(namespace, KIND)
 }
 
-/// The user namespace that a namespace belongs to. EPERM where that is not ours nor lies in it.
+/// The user namespace that owns an open namespace (NS_GET_USERNS, since Linux 4.9).
+///
+/// # Errors
+///
+/// EPERM where that is neither ours nor lies in ours.
 pub fn owner(namespace: impl AsFd) -> io::Result<OwnedFd> {
     ask(namespace, OWNER).map(own)
 }
 
-/// The namespace that a user namespace lies in. EPERM where that is not ours nor lies in it.
+/// The namespace that a user namespace lies in (NS_GET_PARENT, since Linux 4.9).
+///
+/// # Errors
+///
+/// EPERM where that is neither ours nor lies in ours.
 pub fn parent(namespace: impl AsFd) -> io::Result<OwnedFd> {
     ask(namespace, PARENT).map(own)
 }
 
-/// The user who made a user namespace, as we know him.
+/// The id of the user who made a user namespace, as this process sees it (NS_GET_OWNER_UID, since Linux 4.11).
 pub fn maker(namespace: impl AsFd) -> io::Result<u32> {
     let mut user: libc::uid_t = 0;
     // SAFETY: the call writes one `uid_t`, which outlives it.

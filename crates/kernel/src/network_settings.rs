@@ -14,12 +14,20 @@ pub const NETWORK_SETTINGS: &str = "/proc/sys/net";
 /// The path of each setting that can be written, and what it is.
 pub type NetworkSettings = BTreeMap<String, String>;
 
-/// Those of a namespace. Needs CAP_SYS_ADMIN over it.
+/// The settings of a network namespace. Needs CAP_SYS_ADMIN over it.
+///
+/// # Errors
+///
+/// EPERM without that capability.
 pub fn of(namespace: BorrowedFd<'_>) -> io::Result<NetworkSettings> {
     inside_network(namespace, || Ok(read()))
 }
 
-/// Those of a namespace that is made for that, and has nothing set. Needs CAP_SYS_ADMIN.
+/// The settings of a network namespace that is made for that, and has nothing set. Needs CAP_SYS_ADMIN.
+///
+/// # Errors
+///
+/// EPERM without that capability; ENOSPC where there are as many network namespaces as there may be.
 pub fn of_a_new_one() -> io::Result<NetworkSettings> {
     let enter = || {
         // SAFETY: it changes which network this thread sees, which ends after it has read.

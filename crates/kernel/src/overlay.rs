@@ -44,6 +44,10 @@ impl Overlay<'_> {
     }
 
     /// Makes it of descriptors alone (since Linux 6.13).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL before Linux 6.13.
     pub fn by_descriptors(&self, attributes: Attributes) -> Result<Tree, CallError> {
         let (upper, work) = (self.files.place("upper")?, self.files.place("work")?);
         let name_layers = |context: BorrowedFd<'_>| -> rustix::io::Result<()> {

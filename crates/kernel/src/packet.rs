@@ -19,6 +19,10 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// A socket that listens at a path, which must be free.
+///
+/// # Errors
+///
+/// EADDRINUSE where something is at the path.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     const BACKLOG: i32 = 8;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -28,6 +32,10 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Connects to a socket at a path.
+///
+/// # Errors
+///
+/// ENOENT where nothing is at the path; ECONNREFUSED where no process listens there.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     // One that stands still takes no more connections than its queue has room for: that is an error (EAGAIN), and
     // nothing to wait for.
@@ -52,6 +60,11 @@ fn through_short_path(path: &Path, act: impl Fn(&SocketAddrUnix) -> rustix::io::
 }
 
 /// Sends one message and copies of descriptors with it.
+///
+/// # Errors
+///
+/// InvalidInput for more than [`MAX_FDS`] descriptors; EMSGSIZE for a message that the socket has no room for; EPIPE
+/// where the other end is closed.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -81,6 +94,11 @@ pub fn receive_from(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, i
 }
 
 /// Receives one message into `bytes`. A length of 0 is the end.
+///
+/// # Errors
+///
+/// EAGAIN where the socket does not block and no message waits; ECONNRESET where the other end was closed with messages
+/// unread.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

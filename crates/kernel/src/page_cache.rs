@@ -33,7 +33,12 @@ pub fn resident_pages(file: BorrowedFd<'_>) -> io::Result<u64> {
     resident_pages_within(file, 0, 0)
 }
 
-/// The same of a part of the file: `length` bytes from `offset` on, or all that follows where `length` is 0.
+/// The number of pages of a part of the file that are in memory: `length` bytes from `offset` on, or all that follows
+/// where `length` is 0.
+///
+/// # Errors
+///
+/// Those of [`resident_pages`].
 pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     let range = Range { offset, length };
     let mut found = Found::default();

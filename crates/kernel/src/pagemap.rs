@@ -67,12 +67,16 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xC000_6610 | (size_of::<Scan>() as libc::c_
 
 impl Pagemap {
     /// Opens the page map of a process.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where the process has gone; EACCES where it may not be traced.
     pub fn of(pid: i32) -> io::Result<Self> {
         // Pages that are told of have it in common that they are of no file, so that they come in one piece.
         File::open(format!("/proc/{pid}/pagemap")).map(|file| Self { file, told: FILE | GUARD })
     }
 
-    /// Finds the pages between two addresses.
+    /// Finds the pages between two addresses (PAGEMAP_SCAN, since Linux 6.7; before that, entry by entry).
     pub fn pages(&mut self, start: u64, end: u64) -> io::Result<Pages> {
         let mut scanned = self.scan(start, end);
         if self.told & GUARD != 0 && scanned.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {

@@ -27,6 +27,10 @@ struct Foreign {
 
 impl PidNamespace {
     /// The pid namespace that a process is in.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where the process has gone.
     pub fn of(pid: i32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/ns/pid");
         let link = std::fs::read_link(&path)?;

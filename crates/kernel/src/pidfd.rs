@@ -5,12 +5,20 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// A descriptor of a process (pidfd_open(2), since Linux 5.3).
+///
+/// # Errors
+///
+/// ESRCH where the process has gone.
 pub fn open(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Sends a signal by number, real-time ones included (pidfd_send_signal(2), since Linux 5.1).
+///
+/// # Errors
+///
+/// ESRCH where the process has been reaped; EPERM where it may not be signalled.
 pub fn send_signal(process: impl AsFd, number: i32) -> io::Result<()> {
     // SAFETY: any number may be passed; the kernel checks it.
     let signal = unsafe { Signal::from_raw_unchecked(number) };
@@ -18,8 +26,11 @@ pub fn send_signal(process: impl AsFd, number: i32) -> io::Result<()> {
 }
 
 /// The process's number in this pid namespace, as the kernel tells it of the descriptor (/proc/self/fdinfo). It may be
-/// another's by the time it is used, unless the process [has not ended](has_ended) then. ESRCH where it has been
-/// reaped.
+/// another's by the time it is used, unless the process [has not ended](has_ended) then.
+///
+/// # Errors
+///
+/// ESRCH where the process has been reaped.
 pub fn pid(process: impl AsFd) -> io::Result<i32> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_fd().as_raw_fd()))?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());

@@ -9,12 +9,20 @@ use std::path::Path;
 const ROOM: usize = 16 << 10;
 
 /// Everything that a file of /proc or /sys says at present.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the file's process has gone.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?)
 }
 
-/// The same as text. Names in it are any bytes that their owners chose: what is no UTF-8 is replaced, since the rest of
-/// the file counts all the same.
+/// Everything that a file of /proc or /sys says at present, as text. Names in it are any bytes that their owners chose:
+/// what is not UTF-8 is replaced, since the rest of the file counts all the same.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the file's process has gone.
 pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     read(path).map(lossy)
 }

@@ -37,25 +37,41 @@ pub fn read(pid: i32, file: &str) -> io::Result<String> {
 }
 
 /// When a process started, in clock ticks since boot.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone.
 pub fn start_time(pid: i32) -> io::Result<u64> {
     let stat = read(pid, "stat")?;
     field(&stat, 22).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Its process group; 0 for the kernel's own threads and for one whose leader cannot be seen from here.
+/// The process group of a process; 0 for the kernel's own threads and for one whose leader cannot be seen from here.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone.
 pub fn group(pid: i32) -> io::Result<i32> {
     let stat = read(pid, "stat")?;
     field(&stat, 5).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Its session; 0 for one whose leader cannot be seen from here.
+/// The session of a process; 0 for one whose leader cannot be seen from here.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone.
 pub fn session(pid: i32) -> io::Result<i32> {
     let stat = read(pid, "stat")?;
     field(&stat, 6).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Its scheduling priority as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for real time; what
-/// is lower runs first.
+/// The scheduling priority of a process as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for
+/// real time. A lower one runs first.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone.
 pub fn priority(pid: i32) -> io::Result<i64> {
     let stat = read(pid, "stat")?;
     field(&stat, 18).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())

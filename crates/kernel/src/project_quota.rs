@@ -82,11 +82,19 @@ pub fn is_enforced(directory: &File) -> io::Result<bool> {
 }
 
 /// The project of a directory; 0 is none.
+///
+/// # Errors
+///
+/// ENOTTY and EOPNOTSUPP where the file system has no projects.
 pub fn project(directory: &File) -> io::Result<u32> {
     attributes(directory).map(|found| found.project)
 }
 
 /// The project that all that is made in a directory belongs to, if it is said to be the directory's.
+///
+/// # Errors
+///
+/// ENOTTY and EOPNOTSUPP where the file system has no projects.
 pub fn inherited(directory: &File) -> io::Result<Option<u32>> {
     attributes(directory).map(|found| (found.flags & INHERIT != 0).then_some(found.project))
 }
@@ -106,6 +114,10 @@ pub fn join(directory: &File, project: u32) -> Result<(), CallError> {
 }
 
 /// What a project of the directory's file system may have and has; nothing at all for one that nobody has used.
+///
+/// # Errors
+///
+/// ENOSYS where neither kernel nor file system knows quotas.
 pub fn quota(directory: &File, project: u32) -> io::Result<Quota> {
     let mut entry = Entry::default();
     match call(directory, GET_QUOTA, project, (&raw mut entry).cast()) {
@@ -121,6 +133,10 @@ pub fn quota(directory: &File, project: u32) -> io::Result<Quota> {
 }
 
 /// Sets the limits of a project (Q_SETQUOTA); 0 takes one back.
+///
+/// # Errors
+///
+/// EPERM without CAP_SYS_ADMIN; ESRCH where quotas of projects are off.
 pub fn limit(directory: &File, project: u32, bytes: u64, inodes: u64) -> Result<(), CallError> {
     let mut entry = Entry { blocks_hard: bytes / BLOCK, inodes_hard: inodes, valid: LIMITS, ..Entry::default() };
     call(directory, SET_QUOTA, project, (&raw mut entry).cast())

@@ -70,7 +70,7 @@ impl ReadGate {
         self.mark(file, libc::FAN_MARK_ADD)
     }
 
-    /// Holds them up no more.
+    /// Lets reads of the file through again.
     pub fn open(&self, file: &File) -> io::Result<()> {
         self.mark(file, libc::FAN_MARK_REMOVE)
     }

@@ -3,7 +3,11 @@
 use std::io;
 
 /// The policy of a thread, by its number: `SCHED_*`, with SCHED_RESET_ON_FORK if what it makes does not inherit it
-/// (since Linux 2.6.32). ESRCH: it has gone.
+/// (since Linux 2.6.32).
+///
+/// # Errors
+///
+/// ESRCH where the thread has gone.
 pub fn of(tid: i32) -> io::Result<u32> {
     // SAFETY: one number; nothing is read or written through it.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };

@@ -88,7 +88,7 @@ pub struct Call {
 pub enum Answer {
     /// The kernel carries it out, as if nothing had been asked.
     Continue,
-    /// It returns this.
+    /// The call returns this number.
     Return(i64),
     /// It fails with this error number.
     Fail(i32),

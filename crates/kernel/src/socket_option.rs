@@ -8,6 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 const LONGEST: usize = 512;
 
 /// An option's value; as long as the kernel makes it, at most 512 bytes.
+///
+/// # Errors
+///
+/// ENOPROTOOPT where the socket has no such option.
 pub fn get(socket: impl AsFd, level: i32, option: i32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0_u8; LONGEST];
     let mut length = LONGEST as libc::socklen_t;
@@ -48,6 +52,11 @@ pub fn set_number(socket: impl AsFd, level: i32, option: i32, value: i32) -> io:
 }
 
 /// Sets an option to the kernel's bytes.
+///
+/// # Errors
+///
+/// ENOPROTOOPT where the socket has no such option; EPERM where it needs a capability; EINVAL where the value is not
+/// one.
 pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
     // SAFETY: the kernel reads as many bytes as there are.
@@ -95,7 +104,11 @@ pub fn name(socket: impl AsFd) -> io::Result<Vec<u8>> {
     address(socket, libc::getsockname)
 }
 
-/// The address that it is connected to. ENOTCONN if it is not.
+/// The address that a socket is connected to.
+///
+/// # Errors
+///
+/// ENOTCONN where the socket is not connected.
 pub fn peer_name(socket: impl AsFd) -> io::Result<Vec<u8>> {
     address(socket, libc::getpeername)
 }

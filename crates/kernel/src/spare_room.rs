@@ -36,11 +36,11 @@ pub struct SpareRoom {
 /// There is not as much room as something takes. Written as the rest of a sentence: what it takes, and what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// Of bytes.
+    /// There are too few bytes.
     Bytes {
-        /// What it takes.
+        /// The bytes that it would take.
         wanted: u64,
-        /// What is free.
+        /// The bytes that are free.
         free: u64,
         /// What of that is kept free.
         reserve: u64,

@@ -4,7 +4,7 @@ use crate::mount::unescape;
 use std::io;
 use std::path::PathBuf;
 
-/// Where they are, as this process sees them.
+/// The paths of the files and devices that the kernel swaps to, as this process sees them.
 pub fn swap_files() -> io::Result<Vec<PathBuf>> {
     match std::fs::read("/proc/swaps") {
         Ok(text) => Ok(parse(&text)),

@@ -4,6 +4,10 @@
 use std::io;
 
 /// Bytes of a shared memory segment, up to `length`. It is attached for reading meanwhile.
+///
+/// # Errors
+///
+/// EINVAL and EIDRM where the segment has gone; EACCES where it may not be read.
 pub fn segment(id: i32, length: usize) -> io::Result<Vec<u8>> {
     // SAFETY: the kernel chooses a free range.
     let at = unsafe { libc::shmat(id, std::ptr::null(), libc::SHM_RDONLY) };
@@ -25,6 +29,10 @@ pub fn segment(id: i32, length: usize) -> io::Result<Vec<u8>> {
 }
 
 /// The values of a set of `count` semaphores (at most 32,000 are in one).
+///
+/// # Errors
+///
+/// EINVAL and EIDRM where the set has gone; EACCES where it may not be read.
 pub fn semaphores(id: i32, count: usize) -> io::Result<Vec<u16>> {
     const MOST: usize = 32_000;
     const GETALL: i32 = 13;
@@ -38,6 +46,11 @@ pub fn semaphores(id: i32, count: usize) -> io::Result<Vec<u16>> {
 }
 
 /// The messages of a queue that waits with `count`: type and bytes, the oldest first (MSG_COPY, since Linux 3.8).
+///
+/// # Errors
+///
+/// ENOMSG where fewer messages wait; EINVAL and EIDRM where the queue has gone; ENOSYS where the kernel has no
+/// checkpoints (CONFIG_CHECKPOINT_RESTORE).
 pub fn messages(id: i32, count: usize, longest: usize) -> io::Result<Vec<(i64, Vec<u8>)>> {
     const MSG_COPY: i32 = 0o40_000;
     let mut messages = Vec::new();

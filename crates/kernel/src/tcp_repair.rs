@@ -39,16 +39,21 @@ pub enum Queue {
 }
 
 /// Puts a socket into repair. Not one that listens: EPERM.
+///
+/// # Errors
+///
+/// EPERM where the socket listens, and without CAP_NET_ADMIN over its network.
 pub fn begin(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, 1)
 }
 
-/// Ends it: a connected socket asks the other end for its window, which tells that end that it is there.
+/// Ends the repair of a socket: a connected one asks the other end for its window, which tells that end that it is
+/// there.
 pub fn end(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, 0)
 }
 
-/// Ends it, and the other end hears nothing of that (Linux 4.19).
+/// Ends the repair of a socket, and the other end hears nothing of that (since Linux 4.19).
 pub fn end_silently(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, -1)
 }
@@ -150,7 +155,7 @@ pub fn set_options(socket: impl AsFd, options: &[(u32, u32)]) -> io::Result<()> 
     socket_option::set(socket, TCP, REPAIR_OPTIONS, &bytes)
 }
 
-/// The clock that its timestamps go by.
+/// The clock that a socket's timestamps go by.
 pub fn clock(socket: impl AsFd) -> io::Result<u32> {
     socket_option::number(socket, TCP, TIMESTAMP).map(|clock| clock as u32)
 }

@@ -54,7 +54,7 @@ pub struct Registers {
 /// Why a traced thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted.
+    /// The thread was interrupted (PTRACE_INTERRUPT).
     Trapped,
     /// It is about to execute a system call, or has just executed one.
     Calling,
@@ -64,7 +64,7 @@ pub enum Stop {
     GroupStopped,
     /// It is about to take a signal: the number. It may be SIGTRAP, as any other.
     Signal(i32),
-    /// It has ended.
+    /// The thread has ended.
     Gone,
 }
 
@@ -104,7 +104,11 @@ const FEW_SIGNALS: usize = 8;
 
 impl Thread {
     /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). Its system-call filters stay in
-    /// force: it still runs. EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
+    /// force: it still runs.
+    ///
+    /// # Errors
+    ///
+    /// EPERM where another process traces it, or it is beyond this process's reach; ESRCH where it has gone.
     pub fn seize(tid: i32) -> io::Result<Self> {
         let options = if planted("suspend-while-running") { PTRACE_O_SUSPEND_SECCOMP } else { 0 };
         request(libc::PTRACE_SEIZE, tid, 0, options | TELL_CALLS)?;
@@ -133,7 +137,11 @@ impl Thread {
         self.tid
     }
 
-    /// Asks it to stop; [`Self::wait`] tells when it has (PTRACE_INTERRUPT).
+    /// Asks the thread to stop; [`Self::wait`] tells when it has (PTRACE_INTERRUPT).
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone.
     pub fn interrupt(&self) -> io::Result<()> {
         request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)
     }
@@ -167,7 +175,11 @@ impl Thread {
         }
     }
 
-    /// Its registers. It must be stopped, as for all that follows.
+    /// The registers of the thread, which has to be stopped, as for all that follows.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still, as for all that follows.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut registers = Registers::default();
         // SAFETY: the kernel writes a `struct user_regs_struct`, which this is, field by field.
@@ -181,7 +193,7 @@ impl Thread {
         check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.tid, 0_usize, std::ptr::from_ref(registers)) })
     }
 
-    /// Its floating-point and vector state, in the standard layout of XSAVE.
+    /// The floating-point and vector state of the thread, in the standard layout of XSAVE.
     pub fn extended_state(&self) -> io::Result<Vec<u8>> {
         let read = |room: usize| {
             let mut bytes = vec![0_u8; room];
@@ -195,7 +207,7 @@ impl Thread {
         read(USUAL_STATE).and_then(|bytes| if bytes.len() < USUAL_STATE { Ok(bytes) } else { read(LONGEST_STATE) })
     }
 
-    /// The signals that it blocks, bit N−1 for signal N.
+    /// The signals that the thread blocks, bit N−1 for signal N.
     pub fn signal_mask(&self) -> io::Result<u64> {
         let mut mask = 0_u64;
         // SAFETY: the kernel writes eight bytes.
@@ -203,7 +215,7 @@ impl Thread {
         Ok(mask)
     }
 
-    /// Sets the signals that it blocks.
+    /// Sets the signals that the thread blocks, bit N−1 for signal N.
     pub fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
         // SAFETY: the kernel reads eight bytes.
         check(unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid, 8_usize, &raw const mask) })
@@ -231,7 +243,11 @@ impl Thread {
         read(FEW_SIGNALS).and_then(|queue| if queue.len() < FEW_SIGNALS { Ok(queue) } else { read(MOST_SIGNALS) })
     }
 
-    /// Its restartable-sequence area (since Linux 5.13).
+    /// The restartable-sequence area of the thread (since Linux 5.13).
+    ///
+    /// # Errors
+    ///
+    /// EIO before Linux 5.13.
     pub fn rseq(&self) -> io::Result<Rseq> {
         let mut rseq = Rseq::default();
         // SAFETY: the kernel writes at most the size that is passed.
@@ -270,7 +286,7 @@ impl Thread {
         }
     }
 
-    /// Where its robust futexes are listed: address and length (get_robust_list(2)).
+    /// The address and the length of the thread's list of robust futexes (get_robust_list(2)).
     pub fn robust_list(&self) -> io::Result<(u64, u64)> {
         let (mut head, mut length) = (0_u64, 0_u64);
         // SAFETY: the kernel writes two words.
@@ -279,7 +295,7 @@ impl Thread {
         Ok((head, length))
     }
 
-    /// Lets it go on, taking a signal that [`Stop::Signal`] told of.
+    /// Lets the thread go on, taking a signal that [`Stop::Signal`] told of.
     pub fn deliver(&self, signal: i32) -> io::Result<()> {
         request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
     }

@@ -43,12 +43,12 @@ pub struct TrustedDirectory {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// It is somebody else's.
+    /// The directory belongs to another user.
     #[error("'{at}' belongs to user {user}, who could have root write elsewhere by it: {advice}", at = .at.display(), advice = for_owner(*.is_directory, .at))]
     Owner {
         /// The directory, the link or the file.
         at: PathBuf,
-        /// Whose it is.
+        /// The id of the user that owns it.
         user: u32,
         /// Whether it is a directory, which may be made root's. What else lies there had better go.
         is_directory: bool,
@@ -59,45 +59,45 @@ pub enum Distrust {
         at = .at.display()
     )]
     Writable {
-        /// The directory.
+        /// The path of the directory.
         at: PathBuf,
-        /// Who, in words.
+        /// The users that can write to it, in words.
         whom: String,
-        /// Its permissions.
+        /// The permission bits of the directory.
         mode: u32,
     },
     /// Others can read what only one user may.
     #[error("'{at}' is open to others (its mode is {mode:o}): close it with chmod go= '{at}', or remove it", at = .at.display())]
     Open {
-        /// The directory.
+        /// The path of the directory.
         at: PathBuf,
-        /// Its permissions.
+        /// The permission bits of the directory.
         mode: u32,
     },
     /// It is a link, or something else that has no business there.
     #[error("'{at}' is {what}, where a {wanted} is wanted: remove it", at = .at.display())]
     Kind {
-        /// Where.
+        /// The path that is of another kind.
         at: PathBuf,
-        /// What it is.
+        /// The kind that it is.
         what: &'static str,
-        /// What it should be.
+        /// The kind that it should be.
         wanted: &'static str,
     },
     /// What is written to it would be written to another name, too.
     #[error("'{at}' has {links} names, one of which may be elsewhere: remove it", at = .at.display())]
     Linked {
-        /// The file.
+        /// The path of the file.
         at: PathBuf,
-        /// How many.
+        /// How many names the file has.
         links: u64,
     },
     /// A system call failed.
     #[error("{at}: {source}", at = .at.display())]
     Call {
-        /// On what.
+        /// The path that the call was about.
         at: PathBuf,
-        /// Why.
+        /// The error of the system call.
         source: io::Error,
     },
 }

@@ -26,6 +26,10 @@ pub struct UnixEntry {
 
 /// Every unix socket of a network namespace, open as `namespace`; of our own if it is `None`. Needs CAP_SYS_ADMIN for
 /// another's.
+///
+/// # Errors
+///
+/// EPERM where another's namespace is asked for without CAP_SYS_ADMIN; ENOENT where the kernel has no unix_diag.
 pub fn list(namespace: Option<BorrowedFd<'_>>) -> io::Result<Vec<UnixEntry>> {
     let open = || netlink_dump::open(Some(netlink::SOCK_DIAG));
     dump(match namespace {

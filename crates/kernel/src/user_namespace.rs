@@ -12,6 +12,10 @@ const PARENT: libc::c_ulong = 0xb702;
 const DEEPEST: usize = 33;
 
 /// Whether a process's user namespace is that of another, or lies in it: there the other's capabilities count.
+///
+/// # Errors
+///
+/// ENOENT where a process has gone.
 pub fn lies_in(pid: i32, outer: i32) -> io::Result<bool> {
     let of = |pid: i32| File::open(format!("/proc/{pid}/ns/user"));
     let wanted = of(outer)?.metadata()?.ino();

@@ -19,6 +19,10 @@ pub fn set_host_name(pid: i32, name: &str) -> Result<(), CallError> {
 }
 
 /// The host name and the NIS domain of a namespace. This thread enters it and comes back.
+///
+/// # Errors
+///
+/// EPERM without CAP_SYS_ADMIN over the namespace.
 pub fn names(namespace: impl AsFd) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let look = || {
         let names = rustix::system::uname();

@@ -25,22 +25,22 @@ const MOST: usize = 65_536;
 /// What was done about open files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Nothing had to be.
+    /// Nothing had to be done.
     Nothing,
     /// Every process was bounded to what it has.
     Bounded {
-        /// How many were open.
+        /// How many files were open.
         open: u64,
     },
-    /// Bounds were lifted.
+    /// The bounds of all processes were lifted.
     Lifted,
     /// The process that held the most was ended.
     Ended {
-        /// Which.
+        /// The pid of the process.
         pid: i32,
         /// How many it had open.
         held: u64,
-        /// How many were open.
+        /// How many files were open.
         open: u64,
     },
 }

@@ -14,7 +14,7 @@ use crate::socket_bound;
 /// What the inner group of version 2 says of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
-    /// Nothing.
+    /// The inner group says nothing of it.
     Silent,
     /// The same, where it has the file: that group is all of the hierarchy that programs inside can read, and the heap
     /// of a Java program or the threads of a Go program go by what stands there.

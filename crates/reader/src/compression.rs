@@ -11,7 +11,7 @@ pub(crate) const ZSTD_WINDOW: u32 = 27;
 /// The format in which data is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// The data is not compressed.
     None,
     /// gzip, of one or several members.
     Gzip,

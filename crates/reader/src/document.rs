@@ -15,18 +15,18 @@ const IMAGE_NAME: &str = "io.containerd.image.name";
 pub enum Document {
     /// An index: what it names.
     Index(Vec<Descriptor>),
-    /// A manifest.
+    /// The manifest of an image.
     Manifest {
-        /// Its configuration.
+        /// The descriptor of its configuration.
         config: Descriptor,
-        /// Its layers, lowest first.
+        /// The descriptors of its layers, lowest first.
         layers: Vec<Descriptor>,
     },
-    /// A configuration.
+    /// The configuration of an image.
     Configuration(Configuration),
     /// The images that were saved.
     Saved(Vec<SavedImage>),
-    /// Something else.
+    /// A document of no kind that is known.
     Neither,
 }
 

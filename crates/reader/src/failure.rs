@@ -16,11 +16,11 @@ pub enum Failure {
     NotAnArchive,
     /// It is damaged, or cut short.
     Damaged {
-        /// Where.
+        /// The place in the input.
         place: Place,
         /// The byte of the plain content.
         offset: u64,
-        /// What is wrong.
+        /// What is wrong at that place.
         reason: String,
     },
     /// A document cannot be understood.
@@ -42,7 +42,7 @@ pub enum Place {
     NextEntry,
     /// The content of that entry.
     Content,
-    /// What follows all entries.
+    /// What follows after all entries.
     End,
 }
 

@@ -24,7 +24,7 @@ const LAST_WORDS: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
-    /// The input is wrong.
+    /// The input is damaged, or not what it was said to be.
     #[error("{0:?}")]
     Failed(Failure),
     /// The reader is no more.
@@ -42,7 +42,7 @@ pub enum Died {
     /// It made a system call that reading does not need.
     #[error("the process that reads it, which has no powers, tried what reading does not need, and was ended")]
     Forbidden,
-    /// It took too long.
+    /// The reader took too long.
     #[error("the process that reads it needed more processor time than it may have, and was ended")]
     Time,
     /// It took too much, or found a fault in itself.
@@ -51,7 +51,7 @@ pub enum Died {
     /// It has powers that could not be given up.
     #[error("the process that is to read it could not give up its powers, and has read nothing: {0}")]
     NotConfined(String),
-    /// Anything else.
+    /// The reader ended in any other way.
     #[error("the process that reads it ended too early ({0})")]
     Otherwise(String),
     /// It stood still, with something to read.

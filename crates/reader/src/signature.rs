@@ -61,15 +61,15 @@ pub enum SignatureError {
     /// It is right, and nobody's who is believed.
     #[error("it is signed with the key {key}, which is not believed: {why}")]
     NotBelieved {
-        /// The key.
+        /// The key that signed it.
         key: String,
-        /// What ssh-keygen said.
+        /// The message that ssh-keygen printed.
         why: String,
     },
     /// It is too long to be one.
     #[error("its signature is longer than 64 KiB")]
     TooLong,
-    /// Nobody can tell.
+    /// The signature could not be checked.
     #[error("its signature cannot be checked: {0}")]
     Unchecked(String),
 }

@@ -37,11 +37,11 @@ pub enum Message {
     Copied(CopyEntry),
     /// The input is expanded: content follows, up to the next message.
     Expanded,
-    /// All of a document.
+    /// A document, as a whole.
     Document(Document),
     /// A part of an export by its number. Its content follows, up to the next message.
     Part(u8),
-    /// All was read.
+    /// The input was read to its end.
     End(End),
     /// It could not be read.
     Failed(Failure),

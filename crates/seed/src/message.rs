@@ -87,23 +87,23 @@ pub enum Answer {
     },
     /// No process could be made.
     NotForked {
-        /// Why.
+        /// The error number of the call.
         errno: i32,
     },
-    /// A process has ended.
+    /// A process of the seed's has ended.
     Ended {
         /// Its pid on the host.
         pid: i32,
-        /// As waitpid(2) gives it.
+        /// Its status, as waitpid(2) gives it.
         status: i32,
     },
     /// The trunk's pid (0 before it is a guest's) and, once it has ended, its status.
     Trunk {
         /// The seed's own pid on the host.
         seed: i32,
-        /// The trunk's.
+        /// The pid of the guest's first process.
         pid: i32,
-        /// As waitpid(2) gives it.
+        /// Its status, as waitpid(2) gives it, once it has ended.
         ended: Option<i32>,
     },
 }

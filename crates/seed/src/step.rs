@@ -87,7 +87,7 @@ pub type Capabilities = u64;
 /// What to make where a mount point is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Make {
-    /// Nothing: the step fails.
+    /// Nothing is made: the step fails.
     Nothing,
     /// Nothing: the step is passed over.
     Skip,
@@ -117,7 +117,7 @@ pub enum Step<'a> {
     /// Attach a detached tree at a path of the host (seen by this process only) and work relative to its root from here
     /// on.
     EnterRoot {
-        /// The root file system.
+        /// Index of the root file system's descriptor.
         fd: u8,
         /// An existing directory of the host to put it on.
         #[serde(borrow)]
@@ -125,9 +125,9 @@ pub enum Step<'a> {
     },
     /// Attach a detached tree inside the new root.
     Attach {
-        /// The tree.
+        /// Index of the tree's descriptor.
         fd: u8,
-        /// Where.
+        /// The place that it is mounted on.
         #[serde(borrow)]
         on: Mountpoint<'a>,
     },
@@ -141,7 +141,7 @@ pub enum Step<'a> {
         options: &'a str,
         /// Attributes of the mount.
         attributes: Attributes,
-        /// Where.
+        /// The place that is mounted.
         #[serde(borrow)]
         on: Mountpoint<'a>,
     },
@@ -165,10 +165,10 @@ pub enum Step<'a> {
     Await,
     /// Move what is mounted at a path of the present root into the new one, with everything that is mounted below it.
     Bring {
-        /// An absolute path.
+        /// The place to move from, an absolute path.
         #[serde(borrow)]
         from: Text<'a>,
-        /// Where to.
+        /// The place that it is mounted on.
         #[serde(borrow)]
         on: Mountpoint<'a>,
     },
@@ -177,17 +177,17 @@ pub enum Step<'a> {
     TakeRoot,
     /// Set the host name.
     HostName {
-        /// 64 bytes at most.
+        /// The name, of 64 bytes at most.
         #[serde(borrow)]
         name: &'a [u8],
     },
     /// Set a resource limit (setrlimit(2)).
     Limit {
-        /// `RLIMIT_*`.
+        /// The number of the limit, `RLIMIT_*`.
         resource: u32,
         /// Soft value; `u64::MAX` is unlimited.
         soft: u64,
-        /// Hard value.
+        /// The hard value of the limit.
         hard: u64,
     },
     /// Enter a namespace.
@@ -198,7 +198,7 @@ pub enum Step<'a> {
     },
     /// Deny system calls by a program of classic BPF.
     Seccomp {
-        /// `struct sock_filter`s.
+        /// The filter's program: `struct sock_filter`s.
         #[serde(borrow)]
         program: &'a [u8],
     },
@@ -208,13 +208,13 @@ pub enum Step<'a> {
     Supervise {
         /// The socket that the number goes out over, and a word comes back.
         fd: u8,
-        /// `struct sock_filter`s.
+        /// The filter's program: `struct sock_filter`s.
         #[serde(borrow)]
         program: &'a [u8],
     },
     /// Give up every capability outside a set, for good.
     Bound {
-        /// The set.
+        /// The capabilities that are kept.
         keep: Capabilities,
     },
     /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps
@@ -226,27 +226,27 @@ pub enum Step<'a> {
     },
     /// Become the guest's init, of a command that comes another way: a clone's. The last step.
     Adopt {
-        /// The command's pid.
+        /// The pid of the command.
         pid: i32,
     },
     /// Standard input, output and error.
     Stdio {
-        /// Index of each.
+        /// Indices of the descriptors that become 0, 1 and 2.
         fds: [u8; 3],
     },
     /// A new session on a new terminal of the guest's own, whose master goes out over a socket.
     Terminal {
-        /// The socket.
+        /// Index of the socket's descriptor.
         fd: u8,
-        /// Height in characters.
+        /// The terminal's height, in characters.
         rows: u16,
-        /// Width in characters.
+        /// The terminal's width, in characters.
         columns: u16,
     },
     /// Open a terminal of the guest's own and show it as /dev/console; it is standard input, output and error, but
     /// nobody's controlling terminal yet, as a kernel leaves it to an init. Its master goes out over a socket.
     Console {
-        /// The socket.
+        /// Index of the socket's descriptor.
         fd: u8,
     },
     /// A new session without a terminal.
@@ -259,9 +259,9 @@ pub enum Step<'a> {
     },
     /// Become a user of the guest.
     User {
-        /// User id.
+        /// The user's id in the guest.
         uid: u32,
-        /// Group id.
+        /// The group's id in the guest.
         gid: u32,
         /// Further groups.
         #[serde(borrow)]
@@ -269,7 +269,7 @@ pub enum Step<'a> {
     },
     /// Hold a set of capabilities and no others.
     Hold {
-        /// The set.
+        /// The capabilities that are kept.
         keep: Capabilities,
     },
     /// Never gain privilege by executing a file.
@@ -288,7 +288,7 @@ pub enum Step<'a> {
     },
     /// Execute a program that came along as a file descriptor: the last step.
     ExecFd {
-        /// The program.
+        /// Index of the program's descriptor.
         fd: u8,
         /// Arguments, each ended by NUL.
         #[serde(borrow)]

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The kernel refused something.
+    /// The kernel refused a system call.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The repository is not as it has to be.
     #[error("{what}: {source}")]
     Repository {
-        /// What was tried.
+        /// What was tried with the table.
         what: String,
         /// What the repository's library said.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -58,17 +58,17 @@ pub enum ImportError {
     /// Something in the tree could not be read.
     #[error("reading '{path}' in the tree: {source}")]
     Read {
-        /// Where in the tree.
+        /// The path in the tree.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         source: std::io::Error,
     },
     /// The tree has something that an image cannot hold.
     #[error("'{path}' cannot be kept in a layer: {reason}")]
     Unfit {
-        /// Where in the tree.
+        /// The path in the tree.
         path: PathBuf,
-        /// What about it.
+        /// Why that cannot be in a layer.
         reason: String,
     },
     /// The store took it not.

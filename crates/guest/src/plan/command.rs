@@ -13,13 +13,13 @@ const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// Where standard input, output and error come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdio {
-    /// From the caller.
+    /// Descriptors of the caller's are passed on.
     Given,
     /// A terminal of the guest's own.
     Terminal {
-        /// Its height.
+        /// The terminal's height, in characters.
         rows: u16,
-        /// Its width.
+        /// The terminal's width, in characters.
         columns: u16,
     },
     /// /dev/console: a terminal of the guest's own that its seed keeps.

@@ -29,7 +29,7 @@ pub enum Want {
     Cgroup,
     /// The directories that a sprout mounts things on.
     Stage,
-    /// The root file system.
+    /// The guest's root file system.
     Root,
     /// The tree for /dev.
     Devices,
@@ -99,9 +99,9 @@ pub enum PlanError {
     /// A NUL byte where the kernel takes none.
     #[error("{what} '{}' holds a NUL byte, which no path, argument or variable can", .text.escape_debug())]
     Nul {
-        /// What it is.
+        /// What the text was to be.
         what: &'static str,
-        /// What it says.
+        /// The text that was given.
         text: String,
     },
     /// An environment variable without a usable name.
@@ -110,9 +110,9 @@ pub enum PlanError {
     /// A path that must be absolute.
     #[error("{what} '{path}' is not an absolute path; write it from / on")]
     Relative {
-        /// What it is.
+        /// What the path was to be.
         what: &'static str,
-        /// What it says.
+        /// The path that was given.
         path: String,
     },
     /// A volume on something that the guest needs.
@@ -131,7 +131,7 @@ pub enum PlanError {
     /// More than the seed takes.
     #[error("a guest can have at most {most} volumes, and this one has {given}")]
     TooMany {
-        /// How many there are.
+        /// How many volumes were given.
         given: usize,
         /// How many there may be.
         most: usize,

@@ -23,13 +23,13 @@ const LAST_LINES: usize = 12;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DebianError {
-    /// Neither tool is there.
+    /// Neither mmdebstrap nor debootstrap is installed.
     #[error(
         "cannot install Debian '{0}': neither mmdebstrap nor debootstrap is on this machine; install one (on Debian and Ubuntu: \
          apt-get install mmdebstrap), or start from another source, for example a rootfs tarball or oci:DIR"
     )]
     NoTool(String),
-    /// Not as this user.
+    /// Another user than root cannot install it.
     #[error("cannot install Debian '{0}': only root can, since packages bring files of many owners")]
     NotRoot(String),
     /// The suite or a package has a name that cannot be one.
@@ -38,40 +38,40 @@ pub enum DebianError {
     /// The tool could not be started, or what it needs could not be written.
     #[error("cannot install Debian '{suite}': {action} failed: {source}; check that {tool} is installed whole")]
     Start {
-        /// The suite.
+        /// The suite that is installed.
         suite: String,
-        /// Which program.
+        /// The program that was run.
         tool: &'static str,
-        /// What was tried.
+        /// What was tried with that program.
         action: &'static str,
         /// What the kernel said.
         source: io::Error,
     },
-    /// The tool failed.
+    /// The program that installs it failed.
     #[error(
         "cannot install Debian '{suite}' into '{into}': {tool} {how}; its last lines:\n{lines}\ncheck the suite's name, the \
          packages' names, and with `apt-get update` that the host reaches its mirror"
     )]
     Failed {
-        /// The suite.
+        /// The suite that is installed.
         suite: String,
-        /// The destination.
+        /// The directory that it is installed into.
         into: PathBuf,
-        /// Which program.
+        /// The program that was run.
         tool: &'static str,
-        /// How it ended.
+        /// How the program ended.
         how: String,
         /// The end of its output.
         lines: String,
     },
-    /// The disk is full.
+    /// The file system of the destination is full.
     #[error(
         "cannot install Debian '{suite}' into '{into}': no space left on the file system that holds it; free some, or use a larger one with --root"
     )]
     NoSpace {
-        /// The suite.
+        /// The suite that is installed.
         suite: String,
-        /// The destination.
+        /// The directory that it is installed into.
         into: PathBuf,
     },
     /// What was installed could not be counted.
@@ -79,7 +79,7 @@ pub enum DebianError {
         "cannot look through '{into}' after Debian was installed there: {source}; check the file system that holds it"
     )]
     Count {
-        /// The destination.
+        /// The directory that it is installed into.
         into: PathBuf,
         /// What the kernel said.
         source: io::Error,

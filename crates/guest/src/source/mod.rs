@@ -167,7 +167,7 @@ pub enum SourceError {
     /// The destination is not an empty directory.
     #[error("cannot put a guest's files into '{into}': {reason}; name an empty directory")]
     Destination {
-        /// The destination.
+        /// The directory that the tree is made in.
         into: PathBuf,
         /// What is wrong with it.
         reason: String,

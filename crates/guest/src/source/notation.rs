@@ -16,7 +16,7 @@ const MAX_PACKAGES: usize = 1_000;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotationError {
-    /// No form fits.
+    /// No form of a source fits the text.
     #[error(
         "'{0}' is not a source of files; a source is host, a directory (/DIR or ./DIR), a tarball (FILE.tar, .tar.gz, .tar.zst or \
          .tar.xz), oci:DIR[:TAG] or oci:FILE.tar[:TAG], debian:SUITE[+PACKAGE,PACKAGE…], or guest:NAME"
@@ -31,9 +31,9 @@ pub enum NotationError {
          debian:trixie+nginx,postgresql for more packages"
     )]
     Suite {
-        /// The whole source.
+        /// The source as it was written.
         text: String,
-        /// The wrong word.
+        /// The word in it that is wrong.
         word: String,
     },
     /// `debian:` with a word that no package can be.
@@ -42,9 +42,9 @@ pub enum NotationError {
          debian:bookworm+nginx,postgresql"
     )]
     Package {
-        /// The whole source.
+        /// The source as it was written.
         text: String,
-        /// The wrong word.
+        /// The word in it that is wrong.
         word: String,
     },
     /// `guest:` with a word that no guest can be called.

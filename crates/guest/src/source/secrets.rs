@@ -12,7 +12,7 @@ pub enum Treatment {
     Hollow,
     /// Directories stay, and the directories in them, since services expect theirs; files do not.
     Skeleton,
-    /// It is not there.
+    /// The path is not there in the guest.
     Absent,
     /// A file of passwords: every account stays, locked.
     Locked,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The disk is full.
+    /// The file system of the destination is full.
     #[error(
         "cannot write '{path}' into '{into}': no space left on the file system that holds it (`df {into}`, and `df -i {into}` \
          for the number of files, show how full it is); free some, or use a larger one with --root"
@@ -17,7 +17,7 @@ pub enum WriteError {
     NoSpace {
         /// What was being written, relative to the destination.
         path: PathBuf,
-        /// The destination.
+        /// The directory that is written into.
         into: PathBuf,
     },
     /// The disk would become full.
@@ -28,7 +28,7 @@ pub enum WriteError {
     NoRoom {
         /// What was being written, relative to the destination.
         path: PathBuf,
-        /// The destination.
+        /// The directory that is written into.
         into: PathBuf,
         /// What it takes, and what there is.
         room: NoRoom,
@@ -40,17 +40,17 @@ pub enum WriteError {
     Quota {
         /// What was being written, relative to the destination.
         path: PathBuf,
-        /// The destination.
+        /// The directory that is written into.
         into: PathBuf,
     },
-    /// Anything else.
+    /// Any other error of the kernel's.
     #[error("cannot {action} '{path}' in '{into}': {source}; check the file system that holds '{into}'")]
     Other {
         /// What was tried, as a verb.
         action: &'static str,
         /// What was being written, relative to the destination.
         path: PathBuf,
-        /// The destination.
+        /// The directory that is written into.
         into: PathBuf,
         /// What the kernel said.
         source: io::Error,

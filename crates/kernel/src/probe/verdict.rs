@@ -6,7 +6,7 @@ use std::io;
 /// How the trial of a kernel's feature ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It works.
+    /// The kernel has it, and it works.
     Granted,
     /// This kernel does not have it.
     Missing,

@@ -11,15 +11,15 @@ pub enum TreeCopyError {
     /// Something could not be read, or was moved away meanwhile.
     #[error("reading '{at}' failed: {source}", at = .at.display())]
     Read {
-        /// What.
+        /// The path of what could not be copied.
         at: PathBuf,
-        /// The system call's.
+        /// The error of the system call.
         source: io::Error,
     },
     /// There are more names than are kept in memory.
     #[error("there are more names up to '{at}' than are kept in memory at a time ({} MiB): remove some of them", super::MOST_KEPT >> 20, at = .at.display())]
     Names {
-        /// Where that was found.
+        /// The path at which that was found.
         at: PathBuf,
     },
     /// Something could not be made.
@@ -27,9 +27,9 @@ pub enum TreeCopyError {
     Write {
         /// What was tried, as a verb.
         action: &'static str,
-        /// What.
+        /// The path of what could not be copied.
         at: PathBuf,
-        /// The system call's.
+        /// The error of the system call.
         source: io::Error,
     },
 }

@@ -15,17 +15,17 @@ pub enum RemovalError {
     /// Something is mounted in it, which may be anybody's.
     #[error("{at} is a mount point{of}; nothing in it was removed. Unmount it first: umount '{at}'", at = .at.display())]
     Mounted {
-        /// Where.
+        /// The path at which something is mounted.
         at: PathBuf,
         /// What, as the rest of a sentence; empty where that is not known.
         of: String,
     },
-    /// The kernel refused.
+    /// The kernel refused a system call.
     #[error("{at}: {source}", at = .at.display())]
     Call {
         /// What was to be removed.
         at: PathBuf,
-        /// Why it was not.
+        /// Why it was not removed.
         source: io::Error,
     },
 }

@@ -6,12 +6,12 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// By steps.
+    /// It acts by steps, each only when the one before did not help.
     #[default]
     Graduated,
     /// As PlanetLab's daemon of that name did.
     PlMom,
-    /// Not at all.
+    /// It does not act at all.
     Off,
 }
 
@@ -19,10 +19,10 @@ pub enum Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LastResort {
-    /// It is started anew.
+    /// The guest is started anew.
     #[default]
     Restart,
-    /// It stays stopped.
+    /// The guest stays stopped.
     Stop,
 }
 

@@ -7,11 +7,11 @@ pub enum Step<K> {
     Reclaim(K, u64),
     /// Freeze him, and take all that he holds.
     Freeze(K),
-    /// Let him go on.
+    /// Let the guest go on.
     Thaw(K),
     /// End him, and begin him anew.
     Restart(K),
-    /// End him.
+    /// Stop the guest for good.
     Stop(K),
 }
 

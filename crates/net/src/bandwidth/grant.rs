@@ -18,13 +18,13 @@ pub struct Grant {
 /// Why words do not say what is granted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GrantError {
-    /// Not a rate.
+    /// The text is not a rate.
     #[error("{0} cannot be '{1}': use bits a second, such as 10mbit or 64kbit")]
     Rate(String, String),
     /// A rate that lets nothing through.
     #[error("{0} cannot be '{1}': the least is {least}, or no packet would get through in time", least = LEAST)]
     TooLow(String, String),
-    /// Not a share.
+    /// The text is not a share.
     #[error("{0} cannot be '{1}': use a number from 1 to 1000; 100 is usual")]
     Share(String, String),
     /// More is promised than allowed.

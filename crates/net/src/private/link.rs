@@ -22,7 +22,7 @@ pub const GUEST_DEVICE: &str = "eth0";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Connection {
-    /// veth(4).
+    /// A pair of veth(4) devices.
     #[default]
     Veth,
     /// netkit (Linux 6.7), with Ethernet frames.

@@ -24,15 +24,15 @@ pub struct Subnet {
 /// A network that cannot be had.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubnetError {
-    /// Not a network.
+    /// The text is not a network.
     #[error("'{0}' is not a private network's ADDRESS/LENGTH with a length of 8 to 28; for example 10.213.0.0/16")]
     Unreadable(String),
-    /// Used otherwise.
+    /// Each network to choose from overlaps one of the host's.
     #[error(
         "every network that a private one could have overlaps one of this host's; name a free one in pando.toml: [network] private = \"10.213.0.0/16\""
     )]
     NoneFree,
-    /// No address is left.
+    /// No address of the network is left.
     #[error("the private network {0}/{1} has no free address left")]
     Full(Ipv4Addr, u8),
 }

@@ -6,15 +6,15 @@ use std::net::IpAddr;
 /// Why a guest could not be given its addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
-    /// A system call.
+    /// A system call failed.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The programs did not load, or a map refused.
     #[error("{what}: {reason}")]
     Bpf {
-        /// What was tried.
+        /// What was tried with the program.
         what: String,
-        /// What libbpf says.
+        /// The reason that libbpf gives.
         reason: String,
     },
     /// Too many guests at one address.

@@ -26,7 +26,7 @@ pub enum ArchiveError {
     /// It cannot be opened or read.
     #[error("cannot read the archive '{file}': {source}; check its path and permissions")]
     Open {
-        /// The archive.
+        /// The archive's file.
         file: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -36,15 +36,15 @@ pub enum ArchiveError {
         "'{file}' is not a file but {what}; to copy a directory whose name ends like an archive's write a slash after it"
     )]
     NotAFile {
-        /// What was named.
+        /// The file that was named as an archive.
         file: PathBuf,
-        /// What it is.
+        /// What the file is.
         what: &'static str,
     },
-    /// It holds nothing.
+    /// The archive holds nothing.
     #[error("the archive '{0}' holds no files; it was perhaps made from the wrong directory, or its download failed")]
     Empty(PathBuf),
-    /// It is something else.
+    /// The file is something else than an archive.
     #[error("'{0}' is not a tar archive, plain or compressed with gzip, zstd or xz; `file {0}` may tell what it is")]
     NotAnArchive(PathBuf),
     /// It is compressed in a way that is not handled.
@@ -52,9 +52,9 @@ pub enum ArchiveError {
         "'{file}' is packed as {format}, which Pando does not unpack; pack it again as .tar, .tar.gz, .tar.zst or .tar.xz"
     )]
     Format {
-        /// The archive.
+        /// The archive's file.
         file: PathBuf,
-        /// What it is.
+        /// The format that the file has.
         format: String,
     },
     /// It is damaged, or cut short.
@@ -62,13 +62,13 @@ pub enum ArchiveError {
         "the archive '{file}' is damaged: {entry} at byte {offset} of its unpacked content: {reason}; fetch or make it again"
     )]
     Damaged {
-        /// The archive.
+        /// The archive's file.
         file: PathBuf,
         /// Which entry: its path, or that it comes after another.
         entry: String,
         /// Where its header begins.
         offset: u64,
-        /// What is wrong.
+        /// What is wrong with that header.
         reason: String,
     },
     /// An entry asks for something that no root file system needs.
@@ -77,21 +77,21 @@ pub enum ArchiveError {
          system holds no such entry, so make it again from one, and be careful with where it came from"
     )]
     Refused {
-        /// The archive.
+        /// The archive's file.
         file: PathBuf,
-        /// Which entry.
+        /// The path of the entry.
         entry: String,
         /// Where its header begins.
         offset: u64,
-        /// What it asks for.
+        /// What the entry asks for.
         reason: String,
     },
     /// What reads it has ended.
     #[error("'{file}' was not read: {source}; nothing of it was kept. Be careful with where it came from")]
     Reader {
-        /// The archive.
+        /// The archive's file.
         file: PathBuf,
-        /// How.
+        /// How the reader ended.
         source: ReaderError,
     },
     /// The destination takes no more.

@@ -67,7 +67,7 @@ pub enum CopyError {
         "cannot copy the directory '{from}': {source}; a source of files is a directory, or a tarball whose name ends in .tar, .tar.gz, .tar.zst or .tar.xz"
     )]
     Source {
-        /// The directory.
+        /// The directory that is copied.
         from: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -77,9 +77,9 @@ pub enum CopyError {
         "cannot copy '{from}': reading '{path}' in it failed: {source}; repair or remove that file, then try again"
     )]
     Read {
-        /// The tree.
+        /// The tree that is copied.
         from: PathBuf,
-        /// The file in it.
+        /// The path of the file in it.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -89,9 +89,9 @@ pub enum CopyError {
         "cannot copy '{from}': the directory '{path}' in it was moved while it was copied; try again when nothing moves directories there"
     )]
     Moved {
-        /// The tree.
+        /// The tree that is copied.
         from: PathBuf,
-        /// The directory in it.
+        /// The path of the directory in it.
         path: PathBuf,
     },
     /// The destination takes no more.

@@ -34,14 +34,14 @@ pub enum OciError {
     /// A file of the image cannot be read.
     #[error("cannot read '{member}' of the image '{image}': {source}; check that the image is complete and readable")]
     Read {
-        /// The image.
+        /// The image's file or directory.
         image: PathBuf,
-        /// The file in it.
+        /// The file of the image that was read.
         member: String,
         /// What the kernel said.
         source: io::Error,
     },
-    /// It is no image.
+    /// The file or directory holds no image.
     #[error(
         "'{0}' holds no image: neither an index.json, as an OCI layout has, nor a manifest.json, as `docker save` writes; \
          `skopeo copy SOURCE oci:DIR` makes a layout"
@@ -52,54 +52,54 @@ pub enum OciError {
         "the image '{image}' is damaged: the {what} '{digest}' {reason}; copy the image again, and be careful with where it came from"
     )]
     Corrupt {
-        /// The image.
+        /// The image's file or directory.
         image: PathBuf,
         /// What the blob should be.
         what: String,
         /// By which digest it was named.
         digest: String,
-        /// How it differs.
+        /// How its content differs from the digest.
         reason: String,
     },
     /// A document of the image cannot be understood.
     #[error("the image '{image}' has a {what} that cannot be used: {reason}; make it again with a current tool")]
     Document {
-        /// The image.
+        /// The image's file or directory.
         image: PathBuf,
-        /// Which document.
+        /// The document that cannot be read.
         what: String,
-        /// What is wrong.
+        /// What is wrong with the document.
         reason: String,
     },
     /// There is no such tag.
     #[error("the image '{image}' has no tag '{tag}'; it has {has}")]
     NoTag {
-        /// The image.
+        /// The image's file or directory.
         image: PathBuf,
-        /// What was asked for.
+        /// The tag that was asked for.
         tag: String,
-        /// What there is.
+        /// The tags that the image has.
         has: String,
     },
     /// It holds several, and none was named.
     #[error("'{image}' holds several images ({has}); name one: oci:{image}:TAG")]
     Several {
-        /// The image.
+        /// The image's file or directory.
         image: PathBuf,
-        /// Their tags.
+        /// The tags of the images in it.
         has: String,
     },
     /// It is for other machines.
     #[error("the image '{image}' is not made for this machine ({wanted}) but for {has}; get its variant for {wanted}")]
     NoPlatform {
-        /// The image.
+        /// The image's file or directory.
         image: PathBuf,
-        /// What this machine is.
+        /// The platform that this machine has.
         wanted: String,
-        /// What there is.
+        /// The platforms that the image has.
         has: String,
     },
-    /// Unpacking failed.
+    /// A layer of the image could not be unpacked.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
     /// The user stopped the work.
