@@ -180,6 +180,7 @@ fn unpack(kept: &[i64; 12]) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::accounts::{Accounts, LIVE_PART, LIVE_SPAN};
 
     #[test]
     fn a_sample_survives_being_kept() {
