@@ -6,7 +6,6 @@ use crate::checkpoint::Checkpoint;
 use crate::digest;
 use crate::known::{Fingerprint, Known};
 use composefs::fsverity::Sha256HashValue;
-use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat2, statat};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -15,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 /// Bytes in a block of stat(2).
@@ -87,17 +86,29 @@ struct Tree<'a> {
 }
 
 impl Look<'_> {
-    /// What each of the `threads` met in a tree. To be called on one of them.
-    pub(crate) fn through(&self, tree: &Path, threads: usize) -> Vec<Found> {
+    /// What each of the `threads` met in each of the trees. To be called on one of them.
+    pub(crate) fn through(&self, trees: &[PathBuf], threads: usize) -> Vec<Vec<Found>> {
+        let trees: Vec<Option<(OwnedFd, Tree)>> = trees.iter().map(|tree| self.tree(tree, threads)).collect();
+        rayon::scope(|scope| {
+            for (root, tree) in trees.iter().flatten() {
+                if let Ok(root) = root.try_clone() {
+                    scope.spawn(move |scope| {
+                        tree.directory(scope, &Arc::new(root), Path::new("."), PathBuf::from("."));
+                    });
+                }
+            }
+        });
+        let found = |tree: Tree| tree.slots.into_iter().map(|slot| slot.into_inner().unwrap_or_default());
+        trees.into_iter().map(|tree| tree.into_iter().flat_map(|(_, tree)| found(tree)).collect()).collect()
+    }
+
+    /// A tree, open; none if it has gone with its guest.
+    fn tree(&self, tree: &Path, threads: usize) -> Option<(OwnedFd, Tree<'_>)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // It may have gone with its guest.
-        let Ok(root) = rustix::fs::open(tree, flags, Mode::empty()) else { return Vec::new() };
-        let root = root.as_fd();
+        let root = rustix::fs::open(tree, flags, Mode::empty()).ok()?;
         let slots = (0..threads).map(|_| Mutex::default()).collect();
-        let (can_know, shares) = (Known::can_know(root), may_share(root));
-        let tree = Tree { look: self, can_know, shares, slots, several: Mutex::default() };
-        tree.directory(root, Path::new("."), Path::new("."));
-        tree.slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+        let (can_know, shares) = (Known::can_know(root.as_fd()), may_share(root.as_fd()));
+        Some((root, Tree { look: self, can_know, shares, slots, several: Mutex::default() }))
     }
 
     fn tell(&self, files: u64) {
@@ -120,6 +131,13 @@ pub(crate) fn inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix
     openat2(root, path, flags | OFlags::CLOEXEC | OFlags::NOATIME, Mode::empty(), confined)
 }
 
+/// Whether a file is large and next to nothing but holes. To read it may take hours, and sharing it saves nothing.
+fn is_hollow(stat: &Stat) -> bool {
+    const LARGE: u64 = 1 << 30;
+    let (size, held) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned() * BLOCK);
+    size > LARGE && held < size / 16
+}
+
 /// PATH_MAX: bytes of a path, with the zero at its end.
 const LONGEST_PATH: usize = 4096;
 
@@ -127,13 +145,14 @@ const LONGEST_PATH: usize = 4096;
 const NAMES: usize = 32 << 10;
 
 impl Tree<'_> {
-    /// One directory, which is called `name` in the one at `at` and `path` in the tree, and in parallel those below it.
-    fn directory(&self, at: BorrowedFd<'_>, name: &Path, path: &Path) {
+    /// One directory, which is called `name` in the one at `at` and `path` in the tree, and in parallel those below it:
+    /// each is a task of its own, so that no stack is as deep as the tree, and no directory stays open but for those in it.
+    fn directory<'a>(&'a self, scope: &rayon::Scope<'a>, at: &Arc<OwnedFd>, name: &Path, path: PathBuf) {
         // Too deep to be named, or gone: it is left as it is.
         if path.as_os_str().len() >= LONGEST_PATH {
             return;
         }
-        let Ok(opened) = inside(at, name, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
+        let Ok(opened) = inside(at.as_fd(), name, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
         let mut below = Vec::new();
         let slot = &self.slots[rayon::current_thread_index().unwrap_or(0)];
         // Nobody else wants it.
@@ -147,7 +166,7 @@ impl Tree<'_> {
                 FileType::Directory if name != "." && name != ".." => below.push(PathBuf::from(name)),
                 FileType::RegularFile => {
                     if let Ok(stat) = statat(&opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                        files += self.file(opened.as_fd(), path, Path::new(name), &stat, &mut found);
+                        files += self.file(opened.as_fd(), &path, Path::new(name), &stat, &mut found);
                     }
                 }
                 _ => {}
@@ -155,10 +174,10 @@ impl Tree<'_> {
         }
         drop((found, names));
         self.look.tell(files);
-        let at = opened.as_fd();
-        match below.as_slice() {
-            [one] => self.directory(at, one, &path.join(one)),
-            several => several.par_iter().for_each(|one| self.directory(at, one, &path.join(one))),
+        let at = Arc::new(opened);
+        for one in below {
+            let (at, path) = (Arc::clone(&at), path.join(&one));
+            scope.spawn(move |scope| self.directory(scope, &at, &one, path));
         }
     }
 
@@ -166,6 +185,7 @@ impl Tree<'_> {
     fn file(&self, at: BorrowedFd<'_>, path: &Path, name: &Path, stat: &Stat, found: &mut Found) -> u64 {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
             || stat.st_size <= composefs::INLINE_CONTENT_MAX_V0 as i64
+            || is_hollow(stat)
         {
             return 0;
         }

@@ -77,8 +77,7 @@ impl Store {
         let checkpoint = Checkpoint::new(self, TABLE, &known);
         let (begun, threads) = (SystemTime::now(), pool.current_num_threads());
         let look = Look { known: &known, checkpoint: &checkpoint, progress, begun, files: AtomicU64::new(0) };
-        let found: Vec<Vec<Found>> =
-            pool.install(|| trees.par_iter().map(|tree| look.through(tree, threads)).collect());
+        let found: Vec<Vec<Found>> = pool.install(|| look.through(trees, threads));
         let tally = Tally::of(&mut known, found);
         if tally.differs {
             known.only(&tally.met).save(self, TABLE)?;
