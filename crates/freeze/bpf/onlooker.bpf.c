@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
  * What a stopped process would have to be asked otherwise, a system call of its own for each answer: an iterator over its threads tells it of them while
- * they stand still. See src/onlooker.rs, which reads the records.
+ * they stand still. See src/bpf/task_records.rs, which reads the records.
  *
  * Where this kernel has something else than what is known of it here, nothing is told, and the process is asked.
  */

@@ -1,28 +1,21 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
-use crate::areas;
-use crate::bounded;
-use crate::check;
-use crate::credentials;
-use crate::descriptors;
+use crate::bpf::task_records::{self, Told, Usual};
+use crate::capture::{inotify, queues, sysv, user_spaces};
+use crate::disk::image_file::{BODY, Kind, Opened};
+use crate::disk::powers::Powers;
+use crate::disk::save::Tree;
+use crate::disk::{bounded, check};
 use crate::example;
 use crate::image::memory::USER_END;
 use crate::image::{Image, aio};
-use crate::inotify;
-use crate::keep::Tree;
-use crate::limits;
-use crate::machine::Machine;
-use crate::mount_tree::MountTree;
+use crate::inspect::machine::Machine;
+use crate::inspect::mount_tree::MountTree;
+use crate::inspect::proc_file::Lines;
+use crate::inspect::{areas, credentials, descriptors, limits, posix_timers};
 use crate::origin::{self, Origin};
-use crate::plan::{self, Facts};
-use crate::powers::Powers;
-use crate::proc_file::Lines;
-use crate::queues;
-use crate::sheet::{BODY, Kind, Opened};
-use crate::sysv;
-use crate::timers;
-use crate::told::{self, Told, Usual};
-use crate::user_spaces;
+use crate::restore::facts::Facts;
+use crate::restore::plan;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,7 +23,8 @@ use std::time::Duration;
 /// The most processors that any machine here has.
 const PROCESSORS: u32 = 64;
 
-/// The file `tree` of an image behind a checksum that is right: it is refused, or a script can be written from it, and it says the same when it is written again.
+/// The file `tree` of an image behind a checksum that is right: it is refused, or a script can be written from it, and
+/// it says the same when it is written again.
 pub fn tree(data: &[u8]) {
     let Ok(mut tree) = bounded::from_bytes::<Tree>(data, bounded::MOST) else { return };
     if check::check(&tree.image).is_err() {
@@ -89,7 +83,7 @@ pub fn task_records(data: &[u8]) {
     if let Ok(Some(told)) = Told::from_bytes(records, usual) {
         let _ = told.thread(1, u64::from(choice) << 12);
     }
-    let _ = told::security_of(records, i32::from(choice));
+    let _ = task_records::security_of(records, i32::from(choice));
 }
 
 /// What /proc says of processes: names of programs, files and mounts in it are any bytes that their owners chose.
@@ -98,7 +92,7 @@ pub fn proc_files(data: &[u8]) {
     if let Ok(seen) = areas::parse(&text) {
         assert!(seen.iter().all(|seen| seen.area.end <= USER_END));
     }
-    let _ = (limits::parse(&text), timers::parse(&text), sysv::rows(&text), queues::parse(&text));
+    let _ = (limits::parse(&text), posix_timers::parse(&text), sysv::rows(&text), queues::parse(&text));
     let map = credentials::parse(&text);
     let _ = (credentials::inside(&map, 0), credentials::inside(&map, u32::MAX));
     let lines = Lines::parse(&text);
@@ -122,7 +116,7 @@ pub fn proc_files(data: &[u8]) {
 
 /// Seeds for [`sheet`].
 pub fn sheets() -> Vec<Vec<u8>> {
-    vec![crate::sheet::bytes_of(Kind::About, b"{}")]
+    vec![crate::disk::image_file::bytes_of(Kind::About, b"{}")]
 }
 
 /// Seeds for [`proc_files`].

@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("never_lost::files_of_the_hosts_are_refused_by_name", files_of_the_hosts_are_refused),
 ];
 
-/// Mistakes that can be planted in the making of clones (`freeze/src/planted.rs`), and how each is told.
+/// Mistakes that can be planted in the making of clones (`freeze/src/clone/planted.rs`), and how each is told.
 const MISTAKES: [(&str, &str); 16] = [
     ("umask", "its umask is"),
     ("user", "users is"),

@@ -29,7 +29,8 @@ pub(crate) fn is_one(area: &Area, ring: &AioRing) -> bool {
     fits && (1..=MOST).contains(&ring.requests) && ring.head < room(area)
 }
 
-/// Asks for as many requests as make rings of the same length on a machine that can have so many processors, by which the kernel chooses that; the reason where none do.
+/// Asks for as many requests as make rings of the same length on a machine that can have so many processors, by which
+/// the kernel chooses that; the reason where none do.
 pub(crate) fn fit(image: &mut Image, processors: u32) -> Result<(), String> {
     for area in image.processes.iter_mut().flat_map(|process| &mut process.areas) {
         let room = room(area);
@@ -46,7 +47,8 @@ pub(crate) fn fit(image: &mut Image, processors: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// How many events a ring has room for that is made for so many requests: all that fit the pages which those take that there may be on each processor.
+/// How many events a ring has room for that is made for so many requests: all that fit the pages which those take that
+/// there may be on each processor.
 pub(crate) fn made(requests: u32, processors: u32) -> u32 {
     const PAGE: u64 = 4096;
     let events = u64::from(requests).max(u64::from(processors) * 4) * 2 + 2;

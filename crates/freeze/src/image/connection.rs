@@ -1,4 +1,5 @@
-//! TCP connections of an image: they are given back to the processes that had them, and are no part of the image itself.
+//! TCP connections of an image: they are given back to the processes that had them, and are no part of the image
+//! itself.
 
 use crate::image::Image;
 use pando_kernel::tcp_repair;
@@ -12,7 +13,7 @@ pub(crate) const MOST_QUEUED: usize = 4 << 20;
 /// A connection that was established, and that has not ended in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Its open file, an index into [`Image::files`].
+    /// Its open file, an index into [`Image::files`](super::Image::files).
     pub file: usize,
     /// Its own end.
     pub local: SocketAddr,
@@ -91,8 +92,8 @@ impl Connection {
         (self.local, self.remote)
     }
 
-    /// Whether a clone has it, too, where addresses of the loopback device are or are not each guest's own. Of one that the other end has closed there is nothing but what was not
-    /// read.
+    /// Whether a clone has it, too, where addresses of the loopback device are or are not each guest's own. Of one that
+    /// the other end has closed there is nothing but what was not read.
     pub fn is_of_clones(&self, own_loopback: bool) -> bool {
         self.peer != Peer::Outside || own_loopback && self.ended.received && is_loopback(self.remote)
     }

@@ -58,7 +58,8 @@ impl ControlGroups {
         self.groups.iter().position(|group| group.path == path)
     }
 
-    /// Whether a path is one of a group's, or of a file in one. Some of those are there only once the controllers are given.
+    /// Whether a path is one of a group's, or of a file in one. Some of those are there only once the controllers are
+    /// given.
     pub(crate) fn has(&self, path: &str) -> bool {
         let below = path.strip_prefix(self.root.as_str());
         !self.root.is_empty() && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

@@ -18,8 +18,8 @@ pub struct Dormancy {
 }
 
 impl Image {
-    /// What a clone costs that waits. `None` where it must not: a clock of its would have run off by the time it runs; or it has what a machine has little of,
-    /// contexts of asynchronous input and output.
+    /// What a clone costs that waits. `None` where it must not: a clock of its would have run off by the time it runs;
+    /// or it has what a machine has little of, contexts of asynchronous input and output.
     pub fn dormancy(&self) -> Option<Dormancy> {
         let wound = |kind: &FileKind| matches!(kind, FileKind::TimerFd { setting, .. } if *setting != [0; 4]);
         if self.files.iter().any(|file| wound(&file.kind)) || aio::are_in(self) {
@@ -45,7 +45,8 @@ impl Image {
 }
 
 impl Image {
-    /// Whether a clone has something below these paths that two cannot have at a time, or that is taken from whoever has it: locks, and names of sockets and pipes.
+    /// Whether a clone has something below these paths that two cannot have at a time, or that is taken from whoever
+    /// has it: locks, and names of sockets and pipes.
     pub fn holds_in(&self, paths: &[String]) -> bool {
         let is_below = |path: &str| {
             let rest = |above: &String| path.strip_prefix(above.trim_end_matches('/')).map(str::to_owned);

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 pub struct Descriptor {
     /// Its number.
     pub number: i32,
-    /// The open file, an index into [`Image::files`].
+    /// The open file, an index into [`Image::files`](super::Image::files).
     pub file: usize,
     /// Whether it is closed on exec.
     pub close_on_exec: bool,
@@ -23,7 +23,8 @@ pub struct Watch {
     pub epoll: i32,
     /// The number that the watched file had when it was added.
     pub target: i32,
-    /// That file, an index into [`Image::files`]. Its number may have been closed since, or lead to another file.
+    /// That file, an index into [`Image::files`](super::Image::files). Its number may have been closed since, or lead
+    /// to another file.
     pub file: usize,
     /// `EPOLL*`.
     pub events: u32,
@@ -58,7 +59,8 @@ pub struct OpenFile {
     pub ranges: Vec<(i16, i64, i64)>,
     /// What it is.
     pub kind: FileKind,
-    /// Where its path leads to it, an index into [`Image::mount_spaces`]; none if in the first process's.
+    /// Where its path leads to it, an index into [`Image::mount_spaces`](super::Image::mount_spaces); none if in the
+    /// first process's.
     pub mount_space: Option<usize>,
 }
 
@@ -70,7 +72,7 @@ pub enum FileKind {
         /// Its path.
         path: String,
     },
-    /// An end of a pipe, an index into [`Image::pipes`].
+    /// An end of a pipe, an index into [`Image::pipes`](super::Image::pipes).
     PipeEnd {
         /// Which pipe.
         pipe: usize,
@@ -91,7 +93,8 @@ pub enum FileKind {
     },
     /// epoll(7).
     Epoll,
-    /// timerfd_create(2): the clock, flags of the setting, interval and rest as in [`Timer::setting`], missed ticks.
+    /// timerfd_create(2): the clock, flags of the setting, interval and rest as in
+    /// [`Timer::setting`](super::Timer::setting), missed ticks.
     TimerFd {
         /// The clock.
         clock: i32,
@@ -102,12 +105,12 @@ pub enum FileKind {
         /// Expirations nobody has read.
         ticks: u64,
     },
-    /// A file without a name, an index into [`Image::contents`].
+    /// A file without a name, an index into [`Image::contents`](super::Image::contents).
     Nameless {
         /// Which.
         content: usize,
     },
-    /// A unix socket, an index into [`Image::unix`].
+    /// A unix socket, an index into [`Image::unix`](super::Image::unix).
     Unix {
         /// Which.
         socket: usize,
@@ -119,7 +122,7 @@ pub enum FileKind {
         /// Bit N−1 for signal N.
         mask: u64,
     },
-    /// An end of a pseudo-terminal, an index into [`Image::terminals`].
+    /// An end of a pseudo-terminal, an index into [`Image::terminals`](super::Image::terminals).
     Terminal {
         /// Which.
         terminal: usize,
@@ -140,11 +143,12 @@ pub enum FileKind {
     Namespace {
         /// `CLONE_NEW*`.
         kind: i32,
-        /// Which of the image's own of that kind, for [host names](Image::host_names), [mounts](Image::mount_spaces), [ipc](Image::ipc_spaces) or
-        /// [networks](Image::net_spaces); none if the first process's.
+        /// Which of the image's own of that kind, for [host names](super::Image::host_names),
+        /// [mounts](super::Image::mount_spaces), [ipc](super::Image::ipc_spaces) or
+        /// [networks](super::Image::net_spaces); none if the first process's.
         space: Option<usize>,
     },
-    /// A message queue, an index into [`Image::queues`].
+    /// A message queue, an index into [`Image::queues`](super::Image::queues).
     Queue {
         /// Which.
         queue: usize,
@@ -162,7 +166,8 @@ pub struct Pipe {
     /// The path of a named one (fifo(7)).
     #[serde(default)]
     pub path: Option<String>,
-    /// Where that path leads to it, an index into [`Image::mount_spaces`]; none if in the first process's.
+    /// Where that path leads to it, an index into [`Image::mount_spaces`](super::Image::mount_spaces); none if in the
+    /// first process's.
     pub mount_space: Option<usize>,
 }
 
@@ -224,3 +229,6 @@ impl Terminal {
         Ok(())
     }
 }
+
+/// What /dev/console is called in a guest.
+pub(crate) const CONSOLE_PATH: &str = "/dev/console";

@@ -31,8 +31,9 @@ pub struct Area {
     pub guards: Vec<(u64, u64)>,
     /// Pages that are this process's own, as runs of (address, length).
     pub pages: Vec<(u64, u64)>,
-    /// Whether other processes share all its pages since a fork, each until somebody writes to them: a number that is the same for all areas that the same
-    /// processes share. What is shared are areas of the same number at the same address.
+    /// Whether other processes share all its pages since a fork, each until somebody writes to them: a number that is
+    /// the same for all areas that the same processes share. What is shared are areas of the same number at the same
+    /// address.
     pub fork_shared: Option<usize>,
 }
 
@@ -88,7 +89,7 @@ pub enum AreaKind {
     },
     /// A file without a name.
     Nameless {
-        /// Which, an index into [`Image::contents`].
+        /// Which, an index into [`Image::contents`](super::Image::contents).
         content: usize,
         /// Offset in it.
         offset: u64,
@@ -118,8 +119,8 @@ pub struct AioRing {
 }
 
 impl AreaKind {
-    /// Whether pages of it can be the process's own, so that the holder has them. Shared files are mapped by each clone from its own files, the kernel's
-    /// mappings are the holder's own.
+    /// Whether pages of it can be the process's own, so that the holder has them. Shared files are mapped by each clone
+    /// from its own files, the kernel's mappings are the holder's own.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, Self::Anonymous | Self::Private { .. } | Self::Nameless { shared: false, .. })
     }
@@ -136,7 +137,8 @@ pub struct MemoryRules {
     pub merged: bool,
 }
 
-/// Which state of a memory in the kernel, of two bits each of which the lower says that it is done, and what membarrier(2) tells of it.
+/// Which state of a memory in the kernel, of two bits each of which the lower says that it is done, and what
+/// membarrier(2) tells of it.
 const WAYS: [(u32, u32); 4] = [(1, 1 << 4), (3, 1 << 2), (5, 1 << 6), (7, 1 << 8)];
 
 /// What membarrier(2) tells of what a memory is registered for, by the kernel's state of it.

@@ -1,7 +1,7 @@
 //! What a frozen tree of processes is: plain data, and all that a script is written from.
 //!
-//! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root. Memory contents are not in
-//! here: a holder has them.
+//! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root.
+//! Memory contents are not in here: a holder has them.
 
 pub(crate) mod aio;
 pub(crate) mod connection;
@@ -15,8 +15,7 @@ pub(crate) mod memory;
 pub(crate) mod mount;
 pub(crate) mod namespace;
 pub(crate) mod namespace_kind;
-pub(crate) mod own_proc;
-pub(crate) mod pidfd;
+pub(crate) mod own_files;
 pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod thread;
@@ -60,8 +59,8 @@ pub struct Image {
     /// Pseudo-terminals; open files are ends of them.
     #[serde(default)]
     pub terminals: Vec<Terminal>,
-    /// How the first process's mounts differ from what each clone is given, in the order in which that is made. What is mounted once more is had from what is given, or
-    /// from what was made before ([`MountSource::space`] 0).
+    /// How the first process's mounts differ from what each clone is given, in the order in which that is made. What is
+    /// mounted once more is had from what is given, or from what was made before ([`MountSource::space`] 0).
     pub mounts: Vec<MountChange>,
     /// Whether others can hear of what is mounted in the first process's namespace.
     pub shared_mounts: bool,
@@ -71,13 +70,15 @@ pub struct Image {
     pub ipc_spaces: usize,
     /// Network namespaces beside the first process's.
     pub net_spaces: Vec<NetSpace>,
-    /// What is set of the first process's own network: paths below /proc/sys/net, in the order in which that is done, and what is written to each.
+    /// What is set of the first process's own network: paths below /proc/sys/net, in the order in which that is done,
+    /// and what is written to each.
     pub net_settings: Vec<(String, String)>,
     /// User namespaces beside the first process's.
     pub user_spaces: Vec<UserSpace>,
     /// Control groups below the guest's own.
     pub control_groups: ControlGroups,
-    /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
+    /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a
+    /// clone's first process.
     pub init: i32,
     /// Whether it came from elsewhere, so that nobody here has allowed what it asks of the host.
     pub adopted: bool,
@@ -89,8 +90,8 @@ impl Image {
         self.processes.iter().position(|process| process.pid == self.init)
     }
 
-    /// The areas whose pages are kept, with the process of each, an index into [`Self::processes`]: what several processes share since a fork comes once, with the first
-    /// of them.
+    /// The areas whose pages are kept, with the process of each, an index into [`Self::processes`]: what several
+    /// processes share since a fork comes once, with the first of them.
     pub(crate) fn kept_areas(&self) -> impl Iterator<Item = (usize, &Area)> {
         let mut seen = HashSet::new();
         let areas = self.processes.iter().enumerate();

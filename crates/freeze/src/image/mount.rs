@@ -34,7 +34,8 @@ pub enum MountChange {
         options: String,
         /// `MOUNT_ATTR_*`.
         attributes: u64,
-        /// What is in it: a range of [`contents`](crate::image::Image::contents), the first and the one behind the last.
+        /// What is in it: a range of [`contents`](crate::image::Image::contents), the first and the one behind the
+        /// last.
         contents: (usize, usize),
     },
     /// The file system of processes (proc(5)) is mounted at a path, one of its own.
@@ -70,7 +71,8 @@ pub enum MountChange {
         #[serde(skip)]
         device: String,
     },
-    /// Others hear of what is mounted on what is at a path, or do not (`mount_namespaces(7)`), unlike most of the namespace.
+    /// Others hear of what is mounted on what is at a path, or do not (`mount_namespaces(7)`), unlike most of the
+    /// namespace.
     Propagate {
         /// The path.
         path: String,
@@ -82,7 +84,8 @@ pub enum MountChange {
 /// Where files are that are mounted once more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountSource {
-    /// The namespace in which their path leads to them, one that comes before or the same, when all that comes before is mounted; none for the first process's.
+    /// The namespace in which their path leads to them, one that comes before or the same, when all that comes before
+    /// is mounted; none for the first process's.
     pub space: Option<usize>,
     /// Their path.
     pub path: String,
@@ -134,8 +137,8 @@ pub(crate) fn joined(path: &str, rest: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount_difference::Difference;
-    use crate::mount_tree::MountTree;
+    use crate::capture::mount_difference::Difference;
+    use crate::inspect::mount_tree::MountTree;
 
     const FIRST: &str = "\
 58 46 0:47 / / rw,relatime shared:1 - overlay deb rw

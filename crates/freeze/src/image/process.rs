@@ -28,7 +28,8 @@ pub struct Process {
     pub layout: Layout,
     /// The executable's path.
     pub executable: String,
-    /// What signals do, where that is not the default: the kernel's `struct sigaction` (handler, flags, restorer, mask).
+    /// What signals do, where that is not the default: the kernel's `struct sigaction` (handler, flags, restorer,
+    /// mask).
     pub actions: Vec<(i32, [u64; 4])>,
     /// Interval timers: interval and value, each in seconds and microseconds.
     pub intervals: [[u64; 4]; 3],
@@ -44,23 +45,29 @@ pub struct Process {
     pub watches: Vec<Watch>,
     /// Working directory.
     pub directory: String,
-    /// What that is in [`Image::contents`], where it was deleted.
+    /// What that is in [`Image::contents`](super::Image::contents), where it was deleted.
     pub deleted_directory: Option<usize>,
     /// Leases (`F_SETLEASE`) that it takes.
     pub leases: Vec<Lease>,
     /// File-mode creation mask.
     pub umask: u32,
-    /// Which host names it has, an index into [`Image::host_names`]; none if those of the first process.
+    /// Which host names it has, an index into [`Image::host_names`](super::Image::host_names); none if those of the
+    /// first process.
     pub host_names: Option<usize>,
-    /// Which mount namespace it is in, an index into [`Image::mount_spaces`]; none if the first process's.
+    /// Which mount namespace it is in, an index into [`Image::mount_spaces`](super::Image::mount_spaces); none if the
+    /// first process's.
     pub mount_space: Option<usize>,
-    /// Which ipc namespace it is in, one of [`Image::ipc_spaces`]; none if the first process's.
+    /// Which ipc namespace it is in, one of [`Image::ipc_spaces`](super::Image::ipc_spaces); none if the first
+    /// process's.
     pub ipc_space: Option<usize>,
-    /// Which network namespace it is in, an index into [`Image::net_spaces`]; none if the first process's.
+    /// Which network namespace it is in, an index into [`Image::net_spaces`](super::Image::net_spaces); none if the
+    /// first process's.
     pub net_space: Option<usize>,
-    /// Which user namespace it is in, an index into [`Image::user_spaces`]; none if the first process's.
+    /// Which user namespace it is in, an index into [`Image::user_spaces`](super::Image::user_spaces); none if the
+    /// first process's.
     pub user_space: Option<usize>,
-    /// Which control group it is in, an index into [`ControlGroups::groups`]; none if the guest's own.
+    /// Which control group it is in, an index into [`ControlGroups::groups`](super::ControlGroups::groups); none if the
+    /// guest's own.
     pub control_group: Option<usize>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
@@ -111,7 +118,7 @@ impl Default for ByHost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_settings::restore;
+    use crate::clone::host_settings::restore;
     use crate::image::Image;
 
     #[test]

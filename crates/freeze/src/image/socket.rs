@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 /// A unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixSocket {
-    /// Its open file, an index into [`Image::files`].
+    /// Its open file, an index into [`Image::files`](super::Image::files).
     pub file: usize,
-    /// Which network namespace it belongs to, an index into [`Image::net_spaces`]; none if the first process's.
+    /// Which network namespace it belongs to, an index into [`Image::net_spaces`](super::Image::net_spaces); none if
+    /// the first process's.
     pub net_space: Option<usize>,
     /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
     pub kind: i32,
@@ -23,7 +24,7 @@ pub struct UnixSocket {
     pub borrows_directory: bool,
     /// Whether it is connected.
     pub connected: bool,
-    /// What it is connected to, an index into [`Image::unix`]; nothing if that is gone.
+    /// What it is connected to, an index into [`Image::unix`](super::Image::unix); nothing if that is gone.
     pub peer: Option<usize>,
     /// What waits to be received.
     pub queue: Vec<Waiting>,
@@ -31,9 +32,10 @@ pub struct UnixSocket {
     pub shut: u8,
     /// How many connections may wait, if it listens.
     pub backlog: Option<u32>,
-    /// Those that wait: indices into [`Image::unix`].
+    /// Those that wait: indices into [`Image::unix`](super::Image::unix).
     pub waiting: Vec<usize>,
-    /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is made.
+    /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is
+    /// made.
     pub is_reset: bool,
     /// Options.
     pub options: Vec<SocketOption>,
@@ -59,7 +61,8 @@ pub struct Waiting {
     pub bytes: Vec<u8>,
     /// The sender's address, as the kernel has it.
     pub from: Vec<u8>,
-    /// The open files that come with it, indices into [`Image::files`]: with the first byte, if it is part of a stream.
+    /// The open files that come with it, indices into [`Image::files`](super::Image::files): with the first byte, if it
+    /// is part of a stream.
     pub files: Vec<usize>,
 }
 
@@ -92,7 +95,8 @@ pub struct PlainSocket {
     pub options: Vec<SocketOption>,
     /// Its packet filter (`SO_ATTACH_FILTER`): instructions of eight bytes.
     pub filter: Vec<u8>,
-    /// Which network namespace it belongs to, an index into [`net_spaces`](crate::image::Image::net_spaces); none if the first process's.
+    /// Which network namespace it belongs to, an index into [`net_spaces`](crate::image::Image::net_spaces); none if
+    /// the first process's.
     pub net_space: Option<usize>,
 }
 
@@ -138,9 +142,8 @@ pub(crate) fn path(address: &[u8], directory: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plain_socket::bind;
-    use crate::script::Writer;
-    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use crate::restore::plain_socket::bind;
+    use crate::restore::script::Writer;
 
     #[test]
     fn an_address_that_a_clone_may_lack_has_a_second_choice() {

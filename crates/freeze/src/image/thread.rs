@@ -9,7 +9,7 @@ pub struct Thread {
     pub tid: i32,
     /// Its name.
     pub name: Vec<u8>,
-    /// The signal frame that it resumes through: general registers, see [`crate::frame`].
+    /// The signal frame that it resumes through: general registers, see [`crate::restore::signal_frame`].
     pub registers: Vec<u64>,
     /// Floating-point and vector state, as XSAVE lays it out.
     #[serde(with = "serde_bytes")]
@@ -36,7 +36,8 @@ pub struct Thread {
     pub parent_death: i32,
     /// Nanoseconds by which its sleeps may be late.
     pub slack: u64,
-    /// Nanoseconds that it had yet to wait in the call that it makes first; none if it says itself when that ends, or waits for ever.
+    /// Nanoseconds that it had yet to wait in the call that it makes first; none if it says itself when that ends, or
+    /// waits for ever.
     pub left: Option<u64>,
     /// How the kernel treats it.
     pub settings: ThreadSettings,
@@ -71,7 +72,8 @@ pub struct Scheduling {
     pub policy: u32,
     /// Real-time priority.
     pub priority: u32,
-    /// Class and priority of what it reads from disks and writes to them, as ioprio_get(2) has them; 0 if they follow the niceness.
+    /// Class and priority of what it reads from disks and writes to them, as ioprio_get(2) has them; 0 if they follow
+    /// the niceness.
     pub disk: u32,
     /// The processors that it may run on, a bit each; none if the same as the first process.
     pub processors: Vec<u8>,
@@ -101,7 +103,8 @@ pub struct Timer {
 pub struct ThreadSettings {
     /// What personality(2) says.
     pub personality: u32,
-    /// Whether it is ended as soon as memory that it has fails, rather than when it reads it; none if as the machine has it (PR_MCE_KILL).
+    /// Whether it is ended as soon as memory that it has fails, rather than when it reads it; none if as the machine
+    /// has it (PR_MCE_KILL).
     pub memory_failure: Option<bool>,
     /// What the processor must not guess for it (PR_SET_SPECULATION_CTRL): its number, and `PR_SPEC_*`.
     pub speculation: Vec<(u32, u32)>,

@@ -1,16 +1,13 @@
 //! What a process has open: which descriptors, what each leads to, how that was opened, and who shares it.
 
-use crate::descriptors::{self, Found};
-use crate::epoll;
-use crate::image::{
-    Content, FileKind, Image, OpenFile, PlainSocket, Process, Role, UnixSocket, Watch, own_proc, pidfd,
-};
+use crate::capture::{epoll, plain_socket};
+use crate::image::own_files::{is_own_proc, process_of};
+use crate::image::{Content, FileKind, Image, OpenFile, PlainSocket, Process, Role, UnixSocket, Watch};
+use crate::inspect::descriptors::{self, Found};
+use crate::inspect::open_files::{Noted, OpenFiles, Place};
+use crate::inspect::{pidfd, socket_table};
 use crate::likeness::{Said, unlike, unlike_bits};
-use crate::objects::Slots;
-use crate::open_files::{Noted, OpenFiles, Place};
-use crate::plain_socket;
-use crate::process_descriptors;
-use crate::unix_socket;
+use crate::restore::slots::Slots;
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
 use std::collections::{BTreeSet, HashMap};
@@ -68,7 +65,7 @@ impl<'a> Files<'a> {
     /// Whether it is shared with those that it was shared with.
     fn sharing(&mut self, file: usize, (outer, found): (i32, &Found)) -> Result<Option<String>, CallError> {
         // Each process opens its own.
-        if own_proc::is_one(self.image, file) || pidfd::of(self.image, file).is_some() {
+        if is_own_proc(self.image, file) || process_of(self.image, file).is_some() {
             return Ok(None);
         }
         let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
@@ -117,7 +114,7 @@ impl<'a> Files<'a> {
                 said.extend(unlike("how many files it watches", &is, &watches.len()));
             }
             FileKind::Process { pid } => {
-                said.extend(unlike("which process it leads to", &process_descriptors::pid(found), pid));
+                said.extend(unlike("which process it leads to", &pidfd::pid(found), pid));
             }
             FileKind::Unix { socket } => said.extend(unix(&borrow(outer, found)?, &self.image.unix[*socket])?),
             FileKind::Plain(was) => said.extend(plain(&borrow(outer, found)?, was)?),
@@ -131,7 +128,8 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Flags without those that mean nothing to whoever has it open: that it was not opened by a link, and what open(2) adds to all that it opens for programs of 64 bits.
+/// Flags without those that mean nothing to whoever has it open: that it was not opened by a link, and what open(2)
+/// adds to all that it opens for programs of 64 bits.
 fn telling(flags: u32) -> u64 {
     const LARGE_FILES: u32 = 0o100_000;
     u64::from(flags & !(LARGE_FILES | libc::O_NOFOLLOW as u32))
@@ -148,7 +146,7 @@ fn other<T: Ord + std::fmt::Debug>(what: &str, mut is: Vec<T>, mut was: Vec<T>) 
 
 fn borrow(outer: i32, found: &Found) -> Result<OwnedFd, CallError> {
     let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
-    unix_socket::borrow(Place { outer, number: found.number, device, inode })
+    socket_table::borrow(Place { outer, number: found.number, device, inode })
 }
 
 fn nameless(found: &Found, was: &Content) -> Said {
@@ -169,7 +167,8 @@ fn unix(socket: &OwnedFd, was: &UnixSocket) -> Result<Said, CallError> {
     Ok(said)
 }
 
-/// A socket that is no unix socket. What was connected by TCP is reset, and has what its connection leaves it; who was bound to an address that is not there serves all.
+/// A socket that is no unix socket. What was connected by TCP is reset, and has what its connection leaves it; who was
+/// bound to an address that is not there serves all.
 fn plain(socket: &OwnedFd, was: &PlainSocket) -> Result<Said, CallError> {
     let is = plain_socket::capture(socket)?;
     let mut said = Said::new();

@@ -1,7 +1,8 @@
-//! What lies where in a process's memory: kinds, rights, files, advice. What is in it the holder has checked as it was copied.
+//! What lies where in a process's memory: kinds, rights, files, advice. What is in it the holder has checked as it was
+//! copied.
 
-use crate::areas;
 use crate::image::{Area, AreaKind, Process};
+use crate::inspect::areas;
 use crate::likeness::Said;
 use pando_kernel::CallError;
 use pando_restorer::{REGION, REGION_LENGTH};
@@ -15,7 +16,8 @@ pub(super) fn compare(process: &Process, outer: i32) -> Result<Said, CallError> 
     Ok(unlike(&now, &process.areas, process.mount_space.is_none()))
 }
 
-/// Ranges of two memories that differ. The kernel may have made one area of two, or two of one, so it is looked at from one border of either to the next.
+/// Ranges of two memories that differ. The kernel may have made one area of two, or two of one, so it is looked at from
+/// one border of either to the next.
 fn unlike(now: &[Area], before: &[Area], paths: bool) -> Said {
     let mut borders: Vec<u64> = now.iter().chain(before).flat_map(|area| [area.start, area.end]).collect();
     borders.sort_unstable();

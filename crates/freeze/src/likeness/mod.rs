@@ -1,4 +1,5 @@
-//! Whether a clone is what was frozen: all that the kernel tells of its processes while they stand at the gate, compared with the image.
+//! Whether a clone is what was frozen: all that the kernel tells of its processes while they stand at the gate,
+//! compared with the image.
 //!
 //! ```text
 //!   members ─▶ process: who it is, below whom, what it may      ─┐
@@ -8,26 +9,24 @@
 //!           ─▶ spaces: its namespaces, what is mounted in them  ─┘
 //! ```
 //!
-//! Each step of a script that a clone is made by tells whether it failed. That all of them together make what was frozen nobody tells but the clone: a filter can answer a
-//! call with success and not make it, a kernel can do something else than another, and we can be wrong. So the first clone of an image is looked at.
+//! Each step of a script that a clone is made by tells whether it failed. That all of them together make what was
+//! frozen nobody tells but the clone: a filter can answer a call with success and not make it, a kernel can do
+//! something else than another, and we can be wrong. So the first clone of an image is looked at.
 //!
-//! What cannot be the same is not compared: clocks, what was given to the outside, what docs/clones.md says is lost; and what is done behind the gate.
+//! What cannot be the same is not compared: clocks, what was given to the outside, what docs/clones.md says is lost;
+//! and what is done behind the gate.
+
+mod files;
+mod memory;
+mod process;
+mod signals;
+mod spaces;
 
 use crate::image::{Image, Process};
-use crate::tree::{self, Member, Roots};
+use crate::inspect::process_tree::{self, Member, Roots};
 use pando_kernel::CallError;
 use std::fmt;
 use std::time::{Duration, Instant};
-
-mod files;
-
-mod memory;
-
-mod process;
-
-mod signals;
-
-mod spaces;
 
 /// Something that a clone's process is or has otherwise than the frozen one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +60,8 @@ pub(crate) fn list(differences: &[Difference]) -> String {
 /// What is said of one process.
 pub(crate) type Said = Vec<String>;
 
-/// Compares the processes of a clone, which stand at the gate, with those of its image. `init` is the first process of their pid namespace.
+/// Compares the processes of a clone, which stand at the gate, with those of its image. `init` is the first process of
+/// their pid namespace.
 pub(crate) fn differences(image: &Image, init: i32) -> Result<Vec<Difference>, CallError> {
     let members = settled_members(image, init);
     let mut differences = Vec::new();
@@ -95,7 +95,8 @@ pub(crate) fn differences(image: &Image, init: i32) -> Result<Vec<Difference>, C
     Ok(differences)
 }
 
-/// The processes, once those have ended that are to have ended. What forked a clone, or helped with that, is gone by the time that all others stand.
+/// The processes, once those have ended that are to have ended. What forked a clone, or helped with that, is gone by
+/// the time that all others stand.
 fn settled_members(image: &Image, init: i32) -> Vec<Member> {
     const LATEST: Duration = Duration::from_secs(10);
     const MOMENT: Duration = Duration::from_micros(200);
@@ -111,7 +112,8 @@ fn settled_members(image: &Image, init: i32) -> Vec<Member> {
     }
 }
 
-/// Whether one that had ended, and that nobody had asked for, may have gone: its parent asks at once, as a guest's first process does, or does not want to be asked.
+/// Whether one that had ended, and that nobody had asked for, may have gone: its parent asks at once, as a guest's
+/// first process does, or does not want to be asked.
 fn may_be_gone(image: &Image, process: &Process) -> bool {
     let unasked = |action: &[u64; 4]| action[0] == 1 || action[1] & libc::SA_NOCLDWAIT as u64 != 0;
     let parent = image.processes.iter().find(|other| other.pid == process.parent && !other.threads.is_empty());
@@ -147,9 +149,9 @@ pub(crate) fn lives(image: &Image, pid: i32) -> bool {
 }
 
 /// The number of a thread inside, by the number that it has here.
-pub(crate) fn inner(outer: i32, tid: i32) -> Result<(i32, crate::proc_file::Lines), CallError> {
-    let status = crate::proc_file::Lines::read(outer, &format!("task/{tid}/status"))?;
-    Ok((tree::inner(&status).unwrap_or(tid), status))
+pub(crate) fn inner(outer: i32, tid: i32) -> Result<(i32, crate::inspect::proc_file::Lines), CallError> {
+    let status = crate::inspect::proc_file::Lines::read(outer, &format!("task/{tid}/status"))?;
+    Ok((process_tree::inner(&status).unwrap_or(tid), status))
 }
 
 #[cfg(test)]

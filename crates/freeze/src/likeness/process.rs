@@ -1,13 +1,11 @@
 //! Who a process is, below whom it is, and what it may.
 
-use crate::credentials::{self, IdMaps};
 use crate::image::{ByHost, Image, Process, Thread};
+use crate::inspect::credentials::{self, IdMaps};
+use crate::inspect::proc_file::{self, Lines, Stat};
+use crate::inspect::process_tree::{self, Member};
+use crate::inspect::{limits, posix_timers, thread_settings};
 use crate::likeness::{Said, inner, lives, unlike, unlike_bits};
-use crate::limits;
-use crate::proc_file::{self, Lines, Stat};
-use crate::thread_settings;
-use crate::timers;
-use crate::tree::{self, Member};
 use pando_kernel::CallError;
 
 /// How a clone's processes are told: the ids of its user namespace.
@@ -35,12 +33,14 @@ impl<'a> Ids<'a> {
         Ok(said)
     }
 
-    /// Parent, group and session; but for those that are of the outside, or of a first process that is not of the image: a clone has its own.
+    /// Parent, group and session; but for those that are of the outside, or of a first process that is not of the
+    /// image: a clone has its own.
     fn relatives(&self, process: &Process, stat: &Stat, status: &Lines) -> Result<Said, CallError> {
         let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok()).unwrap_or(0);
         let mut said = Said::new();
         if process.pid != self.image.init {
-            let parent = Lines::read(stat.field(4)?, "status").ok().and_then(|lines| tree::inner(&lines)).unwrap_or(0);
+            let parent =
+                Lines::read(stat.field(4)?, "status").ok().and_then(|lines| process_tree::inner(&lines)).unwrap_or(0);
             let was = if lives(self.image, process.parent) { process.parent } else { self.image.init };
             said.extend(unlike("its parent", &parent, &was));
         }
@@ -83,7 +83,7 @@ impl<'a> Ids<'a> {
     fn threads(&self, process: &Process, outer: i32) -> Result<Said, CallError> {
         let mut said = Said::new();
         let mut seen = Vec::new();
-        for tid in tree::threads(outer)? {
+        for tid in process_tree::threads(outer)? {
             let (number, status) = inner(outer, tid)?;
             seen.push(number);
             let Some(thread) = process.threads.iter().find(|thread| thread.tid == number) else {
@@ -154,7 +154,7 @@ fn layout(process: &Process, outer: i32, stat: &Stat) -> Result<Said, CallError>
 
 /// Its timers, which run from the gate on.
 fn own_timers(process: &Process, outer: i32) -> Result<Said, CallError> {
-    let mut now = timers::listed(outer)?;
+    let mut now = posix_timers::listed(outer)?;
     let mut was = process.timers.clone();
     was.iter_mut().for_each(|timer| timer.setting = [0; 4]);
     now.sort_by_key(|timer| timer.id);

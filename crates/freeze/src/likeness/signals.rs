@@ -1,9 +1,10 @@
-//! What a process does about signals, and which wait for it. What its threads block is in the frames that they return through, and is not seen at the gate.
+//! What a process does about signals, and which wait for it. What its threads block is in the frames that they return
+//! through, and is not seen at the gate.
 
 use crate::image::{Process, WaitingSignal};
+use crate::inspect::proc_file::Lines;
+use crate::inspect::process_tree;
 use crate::likeness::{Said, inner, unlike_bits};
-use crate::proc_file::Lines;
-use crate::tree;
 use pando_kernel::CallError;
 
 /// What differs.
@@ -18,7 +19,7 @@ pub(super) fn compare(process: &Process, outer: i32) -> Result<Said, CallError> 
     said.extend(unlike_bits("which signals it ignores", status.number("SigIgn", 16)?, with(|one| one == IGNORED)));
     said.extend(unlike_bits("which signals it handles", status.number("SigCgt", 16)?, with(|one| one > IGNORED)));
     said.extend(waiting("for it", status.number("ShdPnd", 16)?, &process.waiting));
-    for tid in tree::threads(outer)? {
+    for tid in process_tree::threads(outer)? {
         let (number, status) = inner(outer, tid)?;
         if let Some(thread) = process.threads.iter().find(|thread| thread.tid == number) {
             said.extend(waiting(&format!("for thread {number}"), status.number("SigPnd", 16)?, &thread.waiting));

@@ -1,10 +1,11 @@
-//! Which namespaces a process is in, told by whom it shares them with, and what is mounted there; and its control group.
+//! Which namespaces a process is in, told by whom it shares them with, and what is mounted there; and its control
+//! group.
 
 use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::image::{Image, MountChange, Process, mount};
+use crate::inspect::mount_tree::MountTree;
+use crate::inspect::proc_file;
 use crate::likeness::Said;
-use crate::mount_tree::MountTree;
-use crate::proc_file;
 use pando_kernel::CallError;
 use std::collections::HashMap;
 

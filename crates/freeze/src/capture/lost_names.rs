@@ -1,0 +1,90 @@
+//! Shared mappings of files by names that are gone while the files have others. A file that is published in one step is
+//! made so: under a temporary name, mapped, linked or renamed to the name that others open, and the first name unlinked
+//! (sem_open(3) does). /proc tells of the first name alone.
+//!
+//! It is the file that counts: whoever maps it by its other name shares it. So that is looked for, where it is as a
+//! rule: in the same directory.
+
+use crate::image::{Area, AreaKind};
+use crate::inspect::areas;
+use crate::inspect::proc_file::DELETED;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+
+/// No more names than this are looked at.
+const MOST: usize = 20_000;
+
+pub(crate) type Objection = (String, &'static str);
+
+/// What a shared mapping is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// Of what /proc says, or of a file that has no name at all.
+    AsTold,
+    /// Of a file that has another name now: that.
+    Other(String),
+    /// Of a file that has another name, and nobody knows which.
+    Unknown,
+}
+
+/// What a shared mapping of a process is of.
+pub(crate) fn of(outer: i32, area: &Area) -> Name {
+    let AreaKind::Shared { path, .. } = &area.kind else { return Name::AsTold };
+    let Some(lost) = path.strip_suffix(DELETED).filter(|lost| !is_memory(lost)) else { return Name::AsTold };
+    let Ok(about) = std::fs::metadata(format!("/proc/{outer}/{}", areas::map_file(area))) else {
+        return Name::AsTold;
+    };
+    if about.nlink() == 0 {
+        return Name::AsTold;
+    }
+    let directory = lost.rsplit_once('/').map_or("", |(directory, _)| directory);
+    match find(&format!("/proc/{outer}/root{directory}/"), (about.dev(), about.ino())) {
+        Some(name) => Name::Other(format!("{directory}/{name}")),
+        None => Name::Unknown,
+    }
+}
+
+/// Files that never have a name.
+fn is_memory(name: &str) -> bool {
+    name.starts_with("/memfd:") || name.starts_with("/secretmem") || name == "/dev/zero"
+}
+
+/// The name that a file has in a directory.
+pub(crate) fn find(directory: &str, (device, inode): (u64, u64)) -> Option<String> {
+    let entries = std::fs::read_dir(directory).ok()?.flatten().take(MOST);
+    let is_it = |about: std::fs::Metadata| (about.dev(), about.ino()) == (device, inode);
+    // A directory may tell other numbers than its files have, as that of an overlay may.
+    let (same, others): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.ino() == inode);
+    let mut all = same.into_iter().chain(others).filter(|entry| entry.metadata().is_ok_and(is_it));
+    all.find_map(|entry| entry.file_name().into_string().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_by_what_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("temporary"), "x").unwrap();
+        std::fs::write(path("beside"), "x").unwrap();
+        let about = std::fs::metadata(path("temporary")).unwrap();
+        std::fs::hard_link(path("temporary"), path("published")).unwrap();
+        std::fs::remove_file(path("temporary")).unwrap();
+        let find = |device: u64| find(&directory.path().to_string_lossy(), (device, about.ino()));
+        assert_eq!(find(about.dev()).as_deref(), Some("published"));
+        assert_eq!(find(about.dev() + 1), None);
+    }
+
+    #[test]
+    fn what_is_told_stands_where_there_is_no_other_name() {
+        let own = std::process::id() as i32;
+        let of = |path: &str| {
+            let kind = AreaKind::Shared { path: path.into(), offset: 0, writable: true };
+            of(own, &Area::new(0x1000, 0x2000, 3, kind))
+        };
+        for path in ["/etc/passwd", "/memfd:x (deleted)", "/dev/zero (deleted)", "/gone (deleted)"] {
+            assert_eq!(of(path), Name::AsTold, "{path}");
+        }
+    }
+}

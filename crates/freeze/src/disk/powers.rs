@@ -1,0 +1,69 @@
+//! What the processes of an image hold: for whoever has to judge an image that somebody else has made.
+
+use crate::disk::needed_calls::{self, NeededCall};
+use crate::image::Image;
+
+/// It.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Powers {
+    /// All capabilities, a bit each, that any of them has or can get: but for those in user namespaces of their own
+    /// making, which hold them over what is in that.
+    pub capabilities: u64,
+    /// The filters of system calls that all of them have first, oldest first: `struct sock_filter`s.
+    pub filters: Vec<Vec<u8>>,
+    /// Whether none can gain privileges by executing a file.
+    pub no_new_privileges: bool,
+    /// Calls by which they would have got what they hold: sockets, namespaces and their like.
+    pub calls: Vec<NeededCall>,
+}
+
+/// `CAP_SYS_ADMIN`, which it takes to mount anything.
+const SYS_ADMIN: u64 = 1 << 21;
+
+impl Powers {
+    pub(crate) fn of(image: &Image) -> Self {
+        let living = || image.processes.iter().filter(|process| process.ended.is_none());
+        let threads = || living().flat_map(|process| &process.threads);
+        let over_the_guest = living().filter(|process| process.user_space.is_none()).flat_map(|one| &one.threads);
+        let sets = over_the_guest.flat_map(|thread| thread.credentials.capabilities);
+        let common = threads().map(|thread| thread.filters.clone()).reduce(|common, own| {
+            common.into_iter().zip(own).take_while(|(one, other)| one == other).map(|(one, _)| one).collect()
+        });
+        // Whoever made it may have unmounted what hides something, and given that up since.
+        let mounts = !image.mounts.is_empty() || !image.mount_spaces.is_empty() || image.shared_mounts;
+        let mounts = if mounts { SYS_ADMIN } else { 0 };
+        Self {
+            capabilities: sets.fold(mounts, |all, set| all | set),
+            filters: common.unwrap_or_default(),
+            no_new_privileges: threads().all(|thread| thread.credentials.no_new_privileges),
+            calls: needed_calls::of(image),
+        }
+    }
+
+    /// Whether all have these filters, before any other.
+    pub fn are_filtered_by(&self, filters: &[&[u8]]) -> bool {
+        self.filters.len() >= filters.len() && self.filters.iter().zip(filters).all(|(own, wanted)| own == wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Credentials, Process, Thread};
+
+    fn process(capabilities: [u64; 5], filters: &[u8]) -> Process {
+        let credentials = Credentials { capabilities, no_new_privileges: true, ..Credentials::default() };
+        let filters = filters.iter().map(|filter| vec![*filter; 8]).collect();
+        Process { threads: vec![Thread { credentials, filters, ..Thread::default() }], ..Process::default() }
+    }
+
+    #[test]
+    fn it_is_what_any_holds_and_what_all_are_held_by() {
+        let nested = Process { user_space: Some(0), ..process([u64::MAX; 5], &[1, 2]) };
+        let processes = vec![process([1, 0, 0, 0, 0], &[1, 2, 3]), process([0, 0, 0, 4, 8], &[1, 2]), nested];
+        let powers = Powers::of(&Image { processes, ..Image::default() });
+        assert_eq!((powers.capabilities, powers.filters.len(), powers.no_new_privileges), (13, 2, true));
+        assert!(powers.are_filtered_by(&[&[1; 8]]) && powers.are_filtered_by(&[&[1; 8], &[2; 8]]));
+        assert!(!powers.are_filtered_by(&[&[2; 8]]) && !powers.are_filtered_by(&[&[1; 8], &[2; 8], &[3; 8]]));
+    }
+}

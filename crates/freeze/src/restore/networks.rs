@@ -1,0 +1,70 @@
+//! Writes the making of network namespaces (network_namespaces(7)), and what is set of the guest's own. A clone has
+//! those again where there is nothing but the loopback device, and sockets. A socket belongs to the namespace that it
+//! was made in, wherever its process is by now.
+
+use crate::image::Image;
+use crate::image::namespace::LOOPBACK;
+use crate::image::namespace_kind::NETWORK;
+use crate::restore::script::{AT_FDCWD, Call, Writer};
+use crate::restore::slots::Slots;
+
+/// Writes the maker's steps: a namespace for each, and one to go back to.
+pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+    if image.net_spaces.is_empty() {
+        return;
+    }
+    NETWORK.keep(writer, slots.net_space(None));
+    for (number, space) in image.net_spaces.iter().enumerate() {
+        NETWORK.make(writer);
+        if space.up {
+            raise(writer, slots.spare());
+        }
+        NETWORK.keep(writer, slots.net_space(Some(number)));
+    }
+    NETWORK.enter(writer, Writer::MAKING, slots.net_space(None));
+}
+
+/// Writes the raising of the loopback device, which gets its addresses by that.
+fn raise(writer: &mut Writer, spare: u64) {
+    const RUNNING: u16 = (libc::IFF_UP | libc::IFF_RUNNING) as u16;
+    let arguments = [libc::AF_INET as u64, libc::SOCK_DGRAM as u64, 0];
+    writer.open(Writer::MAKING, "asking for a network", libc::SYS_socket, &arguments, spare);
+    // `struct ifreq`: a name of 16 bytes, flags.
+    let mut request = LOOPBACK.as_bytes().to_vec();
+    request.resize(16, 0);
+    request.extend(RUNNING.to_le_bytes());
+    request.resize(40, 0);
+    let request = writer.data(&request, 8);
+    let arguments = [spare, libc::SIOCSIFFLAGS, request];
+    writer.call(Writer::MAKING, "raising the loopback device", libc::SYS_ioctl, &arguments);
+    writer.call(Writer::MAKING, "asking no more", libc::SYS_close, &[spare]);
+}
+
+/// Writes the making of a socket in the namespace that it belongs to.
+pub(crate) fn inside<T>(
+    writer: &mut Writer,
+    slots: Slots,
+    space: Option<usize>,
+    make: impl FnOnce(&mut Writer) -> T,
+) -> T {
+    if space.is_some() {
+        NETWORK.enter(writer, Writer::MAKING, slots.net_space(space));
+    }
+    let made = make(writer);
+    if space.is_some() {
+        NETWORK.enter(writer, Writer::MAKING, slots.net_space(None));
+    }
+    made
+}
+
+/// Writes the maker's steps that set it. What a clone may not set its guest could not either.
+pub(crate) fn make_own(writer: &mut Writer, image: &Image, slots: Slots) {
+    for (path, value) in &image.net_settings {
+        let (at, bytes) = (writer.string(path), writer.data(value.as_bytes(), 1));
+        let label = || format!("setting {path}");
+        let arguments = [AT_FDCWD, at, (libc::O_WRONLY | libc::O_CLOEXEC) as u64];
+        writer.open(Writer::MAKING, label(), Call::forgiven(libc::SYS_openat), &arguments, slots.spare());
+        writer.attempt(Writer::MAKING, label(), libc::SYS_write, &[slots.spare(), bytes, value.len() as u64]);
+        writer.attempt(Writer::MAKING, "closing a setting", libc::SYS_close, &[slots.spare()]);
+    }
+}

@@ -1,0 +1,359 @@
+//! How a clone's unix sockets are made. All at once: pairs; sockets that have names; connections, through whoever
+//! listens. What waits in them comes when all other open files are made, for those may be among it.
+//!
+//! What was accepted has its listener's name, which no second socket can have: it is had by connecting to the listener
+//! and accepting that.
+
+use crate::image::socket::SNDBUF;
+use crate::image::{Image, SocketOption, UnixSocket, Waiting};
+use crate::restore::networks;
+use crate::restore::script::{AT_FDCWD, Writer};
+use crate::restore::slots::Slots;
+use crate::restore::unix_origin::{Origin, has_name, late_widows, origin};
+use pando_restorer::Special;
+
+const MAKING: crate::restore::script::Chapter = Writer::MAKING;
+const AF_UNIX: u64 = libc::AF_UNIX as u64;
+
+/// Writes the steps that make them.
+pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+    let all = &image.unix;
+    let making = Making::of(image, slots);
+    for (number, origin) in making.origins.iter().enumerate() {
+        making.make(writer, number, *origin);
+    }
+    // A name whose file is gone may be another's by now.
+    for there in [false, true] {
+        for (number, socket) in all.iter().enumerate() {
+            let is_there = socket.place.is_some() && socket.published.is_none() || socket.path().is_none();
+            if is_there == there {
+                making.name(writer, number, there);
+            }
+        }
+    }
+}
+
+/// Writes those that fill them, when all open files are there.
+pub(crate) fn fill(writer: &mut Writer, image: &Image, slots: Slots) {
+    let making = Making::of(image, slots);
+    for (number, socket) in image.unix.iter().enumerate() {
+        making.fill(writer, number, socket);
+    }
+    for (number, socket) in image.unix.iter().enumerate() {
+        making.finish(writer, number, socket);
+    }
+}
+
+struct Making<'a> {
+    all: &'a [UnixSocket],
+    origins: Vec<Origin>,
+    slots: Slots,
+}
+
+impl<'a> Making<'a> {
+    fn of(image: &'a Image, slots: Slots) -> Self {
+        let all = &image.unix;
+        Self { all, origins: (0..all.len()).map(|number| origin(all, number)).collect(), slots }
+    }
+
+    /// Where the other end of a socket waits to go.
+    fn widowed(&self, number: usize) -> Option<u64> {
+        late_widows(self.all).position(|late| late == number).map(|place| self.slots.late_widow(place))
+    }
+
+    fn slot(&self, number: usize) -> u64 {
+        self.slots.file(self.all[number].file)
+    }
+
+    fn make(&self, writer: &mut Writer, number: usize, origin: Origin) {
+        let space = self.all[number].net_space;
+        networks::inside(writer, self.slots, space, |writer| self.create(writer, number, origin));
+        if origin == Origin::Widow && self.widowed(number).is_none() {
+            let other = self.slots.spare();
+            self.fill_from(writer, number, other);
+            writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
+        }
+    }
+
+    fn create(&self, writer: &mut Writer, number: usize, origin: Origin) {
+        let kind = self.all[number].kind as u64;
+        let slot = self.slot(number);
+        match origin {
+            Origin::Alone => {
+                writer.open(MAKING, "making a unix socket", libc::SYS_socket, &[AF_UNIX, kind, 0], slot);
+            }
+            Origin::Pair { other } => {
+                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, self.slot(other), kind]);
+            }
+            Origin::Widow => {
+                let other = self.widowed(number).unwrap_or(self.slots.spare());
+                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
+            }
+            Origin::Paired | Origin::Accepted { .. } => {}
+        }
+    }
+
+    /// Binds a socket and lets connect who is connected to its name.
+    fn name(&self, writer: &mut Writer, number: usize, stays: bool) {
+        let socket = &self.all[number];
+        if !socket.is_named() || matches!(self.origins[number], Origin::Accepted { .. }) {
+            return;
+        }
+        let slot = self.slot(number);
+        let path = socket.path();
+        let set_aside = path.as_ref().map(|path| (writer.string(path), writer.string(&format!("{path}.pando"))));
+        if let Some((at, aside)) = set_aside {
+            if stays {
+                writer.attempt(MAKING, "removing a socket's old file", libc::SYS_unlink, &[at]);
+            } else {
+                writer.attempt(MAKING, "setting a file aside", libc::SYS_rename, &[at, aside]);
+            }
+        }
+        let borrowed = path.as_ref().filter(|_| socket.borrows_directory).and_then(|path| path.rsplit_once('/'));
+        let borrowed = borrowed.map(|(directory, _)| writer.string(directory));
+        if let Some(directory) = borrowed {
+            writer.attempt(MAKING, "making a directory that was gone", libc::SYS_mkdir, &[directory, 0o700]);
+        }
+        bind(writer, slot, socket);
+        if let (Some((at, _)), Some((mode, user, group))) = (set_aside, socket.place) {
+            writer.call(MAKING, "setting the owner of a socket", libc::SYS_lchown, &[at, user.into(), group.into()]);
+            writer.call(MAKING, "setting the mode of a socket", libc::SYS_fchmodat, &[AT_FDCWD, at, mode.into()]);
+        }
+        if let Some(backlog) = socket.backlog {
+            writer.call(MAKING, "listening", libc::SYS_listen, &[slot, backlog.into()]);
+        }
+        self.connect_all(writer, number);
+        if let (Some((at, aside)), false) = (set_aside, stays) {
+            match &socket.published {
+                Some(path) => {
+                    let now = writer.string(path);
+                    writer.call(MAKING, format!("renaming a socket to {path}"), libc::SYS_rename, &[at, now]);
+                }
+                None => {
+                    writer.attempt(MAKING, "removing a name that was gone", libc::SYS_unlink, &[at]);
+                }
+            }
+            writer.attempt(MAKING, "putting a file back", libc::SYS_rename, &[aside, at]);
+        }
+        if let Some(directory) = borrowed {
+            writer.attempt(MAKING, "removing a directory that was gone", libc::SYS_rmdir, &[directory]);
+        }
+    }
+
+    fn connect_all(&self, writer: &mut Writer, to: usize) {
+        let target = &self.all[to];
+        enter(writer, target);
+        let address = writer.data(&target.name, 8);
+        let length = target.name.len() as u64;
+        let connect = |writer: &mut Writer, client: usize| {
+            let arguments = [self.slot(client), address, length];
+            writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
+        };
+        for (number, origin) in self.origins.iter().enumerate() {
+            if let Origin::Accepted { listener, client } = origin
+                && *listener == to
+            {
+                connect(writer, *client);
+                writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(to), 0, 0, 0], self.slot(number));
+            }
+        }
+        // Each is the only one that waits when it is accepted.
+        for client in target.waiting.iter().filter(|client| self.all[**client].is_reset) {
+            connect(writer, *client);
+            self.reset(writer, *client, to);
+        }
+        for client in target.waiting.iter().filter(|client| !self.all[**client].is_reset) {
+            connect(writer, *client);
+        }
+        let follows = |number: &usize| {
+            let socket = &self.all[*number];
+            socket.kind == libc::SOCK_DGRAM && socket.peer == Some(to) && self.origins[*number] == Origin::Alone
+        };
+        for client in (0..self.all.len()).filter(follows) {
+            connect(writer, client);
+        }
+        leave(writer, target);
+    }
+
+    /// Who closes a connection without having received all resets it.
+    fn reset(&self, writer: &mut Writer, client: usize, listener: usize) {
+        let (spare, unread) = (self.slots.spare(), writer.data(&[0], 1));
+        writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(listener), 0, 0, 0], spare);
+        let arguments = [self.slot(client), unread, 1, libc::MSG_NOSIGNAL as u64, 0, 0];
+        writer.exact(MAKING, "sending what nobody reads", libc::SYS_sendto, &arguments, 1);
+        writer.call(MAKING, "resetting a connection", libc::SYS_close, &[spare]);
+    }
+
+    /// Who a socket's messages come from: the one that is connected to it, the one that has the sender's name.
+    fn fill(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
+        if let Some(other) = self.widowed(number) {
+            self.fill_from(writer, number, other);
+            writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
+        }
+        if socket.queue.is_empty() || self.origins[number] == Origin::Widow {
+            return;
+        }
+        if let Some(peer) = socket.peer.filter(|peer| self.all[*peer].peer == Some(number)) {
+            self.fill_from(writer, number, self.slot(peer));
+            return;
+        }
+        let spare = self.slots.spare();
+        let address = writer.data(&socket.name, 8);
+        for message in &socket.queue {
+            let known = self.all.iter().position(|one| one.is_named() && has_name(one, socket, &message.from));
+            let from = known.map_or(spare, |known| self.slot(known));
+            if known.is_none() {
+                let kind = socket.kind as u64;
+                networks::inside(writer, self.slots, socket.net_space, |writer| {
+                    writer.open(MAKING, "making a sender", libc::SYS_socket, &[AF_UNIX, kind, 0], spare);
+                });
+                // A sender that is gone: its name, too, unless that is a file.
+                if message.from.get(2) == Some(&0) {
+                    let name = writer.data(&message.from, 8);
+                    let arguments = [spare, name, message.from.len() as u64];
+                    writer.attempt(MAKING, "naming a sender", libc::SYS_bind, &arguments);
+                }
+            }
+            enter(writer, socket);
+            self.send(writer, from, message, Some((address, socket.name.len() as u64)));
+            leave(writer, socket);
+            if known.is_none() {
+                writer.call(MAKING, "closing a sender", libc::SYS_close, &[spare]);
+            }
+        }
+    }
+
+    fn fill_from(&self, writer: &mut Writer, number: usize, slot: u64) {
+        const SNDBUFFORCE: i32 = 32;
+        const ROOM: u32 = 8 << 20;
+        let queue = &self.all[number].queue;
+        if !queue.is_empty() {
+            set(writer, slot, &(libc::SOL_SOCKET, SNDBUF, ROOM.to_le_bytes().to_vec()));
+            set(writer, slot, &(libc::SOL_SOCKET, SNDBUFFORCE, ROOM.to_le_bytes().to_vec()));
+        }
+        for message in queue {
+            self.send(writer, slot, message, None);
+        }
+    }
+
+    /// Sends a whole message with all that comes with it, or fails.
+    fn send(&self, writer: &mut Writer, slot: u64, message: &Waiting, to: Option<(u64, u64)>) {
+        let (at, length) = (writer.data(&message.bytes, 1), message.bytes.len() as u64);
+        let (address, address_length) = to.unwrap_or((0, 0));
+        let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
+        if message.files.is_empty() {
+            let arguments = [slot, at, length, flags, address, address_length];
+            writer.exact(MAKING, "filling a unix socket", libc::SYS_sendto, &arguments, length);
+            return;
+        }
+        let (part, rights) = (writer.words(&[at, length]), self.rights(&message.files));
+        let control = writer.data(&rights, 8);
+        // `struct msghdr`.
+        let header = writer.words(&[address, address_length, part, 1, control, rights.len() as u64, 0]);
+        let arguments = [slot, header, flags];
+        writer.exact(MAKING, "putting descriptors into a unix socket", libc::SYS_sendmsg, &arguments, length);
+    }
+
+    /// `struct cmsghdr` and the descriptors behind it.
+    fn rights(&self, files: &[usize]) -> Vec<u8> {
+        const HEADER: usize = 16;
+        let mut bytes = ((HEADER + 4 * files.len()) as u64).to_le_bytes().to_vec();
+        bytes.extend([libc::SOL_SOCKET, libc::SCM_RIGHTS].iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(files.iter().flat_map(|file| (self.slots.file(*file) as u32).to_le_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    fn finish(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
+        let slot = self.slot(number);
+        let filled = socket.peer.is_some_and(|peer| !self.all[peer].queue.is_empty());
+        if filled && socket.options.iter().all(|(level, option, _)| (*level, *option) != (libc::SOL_SOCKET, SNDBUF)) {
+            // As much as a new one has: net.core.wmem_default.
+            const USUAL: u32 = 212_992 / 2;
+            set(writer, slot, &(libc::SOL_SOCKET, SNDBUF, USUAL.to_le_bytes().to_vec()));
+        }
+        for option in &socket.options {
+            set(writer, slot, option);
+        }
+        if let Some(how) = [None, Some(0), Some(1), Some(2)][usize::from(socket.shut & 3)]
+            && self.origins[number] != Origin::Widow
+        {
+            writer.attempt(MAKING, "shutting a socket", libc::SYS_shutdown, &[slot, how]);
+        }
+    }
+}
+
+/// Names without a leading slash start at a directory.
+fn enter(writer: &mut Writer, socket: &UnixSocket) {
+    if socket.path().is_some() && socket.directory != "/" {
+        let directory = writer.string(&socket.directory);
+        writer.call(MAKING, format!("entering {}", socket.directory), libc::SYS_chdir, &[directory]);
+    }
+}
+
+fn leave(writer: &mut Writer, socket: &UnixSocket) {
+    if socket.path().is_some() && socket.directory != "/" {
+        let root = writer.string("/");
+        writer.call(MAKING, "going back", libc::SYS_chdir, &[root]);
+    }
+}
+
+fn bind(writer: &mut Writer, slot: u64, socket: &UnixSocket) {
+    enter(writer, socket);
+    let address = writer.data(&socket.name, 8);
+    let arguments = [slot, address, socket.name.len() as u64];
+    let name = String::from_utf8_lossy(&socket.name[2..]).replace('\0', "@");
+    let label = format!("binding a unix socket to {name}");
+    if is_automatic(&socket.name) {
+        writer.attempt(MAKING, label, libc::SYS_bind, &arguments);
+    } else {
+        writer.call(MAKING, label, libc::SYS_bind, &arguments);
+    }
+    leave(writer, socket);
+}
+
+/// Whether a name is one that the kernel chose (autobind in unix(7)): another will do.
+fn is_automatic(name: &[u8]) -> bool {
+    matches!(name, [_, _, 0, digits @ ..] if digits.len() == 5 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Sets an option; some can be set by nobody but root, and say nothing about the data.
+pub(crate) fn set(writer: &mut Writer, slot: u64, (level, number, value): &SocketOption) {
+    let at = writer.data(value, 8);
+    let arguments = [slot, *level as u64, *number as u64, at, value.len() as u64];
+    writer.attempt(MAKING, "setting an option of a socket", libc::SYS_setsockopt, &arguments);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_flight_is_sent_when_all_is_made() {
+        use crate::image::{FileKind, OpenFile};
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
+        let waiting = Waiting { bytes: b"x".to_vec(), from: Vec::new(), files: vec![1, 1, 0] };
+        let widow = UnixSocket {
+            kind: libc::SOCK_STREAM,
+            name: b"\x01\x00".to_vec(),
+            connected: true,
+            queue: vec![waiting],
+            ..UnixSocket::default()
+        };
+        let files = vec![file(FileKind::Unix { socket: 0 }), file(FileKind::Epoll)];
+        let image = Image { files, unix: vec![widow], ..Image::default() };
+        let slots = Slots::of(&image);
+        let making = Making::of(&image, slots);
+        let rights = making.rights(&[1, 1, 0]);
+        assert_eq!((rights.len(), rights[0], &rights[16..20]), (32, 28, &(slots.file(1) as u32).to_le_bytes()[..]));
+        let mut writer = Writer::new();
+        make(&mut writer, &image, slots);
+        writer.call(MAKING, "all is made", 0, &[]);
+        fill(&mut writer, &image, slots);
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        let place = |label: &str| text.find(label).unwrap_or_else(|| panic!("{text}"));
+        assert!(place("making two sockets") < place("all is made"));
+        assert!(place("all is made") < place("putting descriptors"));
+        assert!(place("putting descriptors") < place("closing the other end"));
+    }
+}
