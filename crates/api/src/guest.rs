@@ -19,7 +19,7 @@ pub enum GuestState {
     Stopping,
     /// It was left running, and the daemon cannot work with it now; it tries again.
     Unreachable,
-    /// Its record cannot be read, so it is left alone until somebody mends or removes it.
+    /// Its record cannot be read, so it is left alone until it is mended or removed.
     Unreadable,
 }
 
@@ -90,7 +90,7 @@ pub struct ImageStatus {
     pub kept: bool,
     /// Whether a process holds it in memory now, so that a clone need not wait for the disk.
     pub held: bool,
-    /// What whoever clones it ought to know, in sentences.
+    /// What a user who clones it ought to know, in sentences.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warnings: Option<Vec<String>>,
     /// Of an import that was signed: whose key that was, by the list of signers.

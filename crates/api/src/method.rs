@@ -163,7 +163,7 @@ pub enum Method {
     #[serde(rename = "org.pando.Guests.ExportImage")]
     ExportImage {
         image: String,
-        /// Whether a signature is to follow what is written: by whoever calls.
+        /// Whether a signature is to follow what is written: the caller makes it.
         #[serde(default)]
         sign: bool,
     },

@@ -218,7 +218,7 @@ pub enum Profile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeccompProfile {
-    /// Those that the profile names.
+    /// The calls that the guest's profile names.
     #[default]
     Default,
     /// No filter of system calls.

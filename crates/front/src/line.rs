@@ -36,7 +36,7 @@ pub enum Line<'a, W> {
     },
 }
 
-/// The options of a plain `run`, each of which is a word of its own with its value behind it.
+/// The options of a plain `run`, each of which is a word of its own with its value after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a, W> {
     /// The guest's name, if the line gives one.

@@ -6,7 +6,7 @@ use crate::line::Line;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// A call, in bytes of somebody else's: there is no heap.
+/// A call, in bytes of its caller's: there is no heap.
 #[derive(Debug)]
 pub struct Request<'a> {
     space: &'a mut [u8],

@@ -1,7 +1,7 @@
 //! Users of a guest, as its own /etc/passwd and /etc/group name them. Both files are the guest's to write, so both are
 //! read with bounds.
 
-/// Who a process runs as.
+/// The user and groups that a process runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// The user's id, as the guest numbers it.

@@ -5,8 +5,8 @@ use crate::settings::{Settings, TABLES};
 use crate::{GuestName, source};
 use std::path::Path;
 
-/// Account files of a guest: whom a command runs as. The bytes are the user that is wanted, a line feed, and both
-/// files.
+/// Account files of a guest: the user that a command runs as. The bytes are the user that is wanted, a line feed, and
+/// both files.
 pub fn accounts(data: &[u8]) {
     source::fuzz::account_files(data);
     let text = String::from_utf8_lossy(data);

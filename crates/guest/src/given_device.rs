@@ -1,10 +1,10 @@
 //! The memory devices of the host (null, zero, full, random, urandom) that a guest is given as standard descriptors:
 //! each as a node of its own.
 //!
-//! The host's node is one inode for the whole machine. Whoever has it open may lock it (flock), watch it (inotify) and
-//! set its times, and with the host's ids its mode, owner and attributes: so a guest would keep the host from its
-//! /dev/null, and talk to its neighbours. A node of the same numbers behaves the same, and is nobody else's: it is made
-//! for one descriptor, and has lost its name when the guest gets it.
+//! The host's node is one inode for the whole machine. A process that has it open may lock it (flock), watch it
+//! (inotify) and set its times, and with the host's ids its mode, owner and attributes: so a guest would keep the host
+//! from its /dev/null, and talk to its neighbours. A node of the same numbers behaves the same, and belongs to no
+//! other: it is made for one descriptor, and has lost its name when the guest gets it.
 
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context};
@@ -20,7 +20,7 @@ const STATELESS: [u32; 5] = [3, 5, 7, 8, 9];
 
 const PERMISSIONS: u32 = 0o666;
 
-/// Where the node is made. By this name /proc shows it, with "(deleted)" behind.
+/// Where the node is made. By this name /proc shows it, with "(deleted)" after it.
 const DIRECTORY: &str = "dev";
 const NAME: &str = "dev/null";
 

@@ -42,7 +42,7 @@ pub struct Supplies<'a> {
     pub view_of: Option<i32>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
-    /// A socket to whoever answers the process's system calls.
+    /// A socket to the process that answers system calls.
     pub supervisor: Option<&'a OwnedFd>,
     /// An eventfd for the word of the command's end.
     pub word: Option<&'a OwnedFd>,

@@ -35,7 +35,7 @@ impl Places {
         self.root.join("etc/pando/pando.toml")
     }
 
-    /// Who may sign images, if the settings do not say.
+    /// The file with the signers of images that are believed, if the settings name no other.
     pub fn allowed_signers(&self) -> PathBuf {
         self.root.join("etc/pando/allowed_signers")
     }

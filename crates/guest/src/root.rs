@@ -121,7 +121,7 @@ fn make_directory(path: &Path) -> Result<(), CallError> {
 /// A root file system that was put together.
 #[derive(Debug)]
 pub struct Mounted {
-    /// It, as a detached tree.
+    /// The tree of the root, detached.
     pub tree: Tree,
     /// The trees that it was put together from. It does not need them any more, but closing each waits for a grace
     /// period: where nobody waits, please.

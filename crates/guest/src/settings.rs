@@ -140,7 +140,7 @@ impl Settings {
         }
     }
 
-    /// Those that a text has.
+    /// Reads the settings that a text has.
     pub fn parse(path: &Path, text: &str) -> Self {
         match text.parse::<Table>() {
             Ok(tables) => Self { path: path.to_owned(), tables, unreadable: None },

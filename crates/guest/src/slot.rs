@@ -1,9 +1,8 @@
 //! Slots: the numbers that a machine's running guests are told apart by.
 //!
 //! A slot is a range of 65,536 ids, a cgroup and a seed's socket. It is held by the lock of a file in a directory that
-//! is root's alone, so that it comes free with the last process that has the file open, whatever happens, and nobody
-//! who is not root can hold one. The directory is the machine's, not a state root's: daemons with different roots never
-//! share a range.
+//! is root's alone, so that it comes free with the last process that has the file open, whatever happens, and only root
+//! can hold one. The directory is the machine's, not a state root's: daemons with different roots never share a range.
 
 use crate::sub_ids::GivenIds;
 use pando_kernel::lock;
@@ -52,7 +51,8 @@ pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
         if given.has_any(first_id(number), pando_kernel::id_map::IDS) {
             continue;
         }
-        // A guest that an earlier release started holds a name. Whoever takes many of them keeps nobody from a slot.
+        // A guest that an earlier release started holds a name. A user who takes many of them keeps no daemon from a
+        // slot.
         if offset < PASSED_OVER && is_held_by_name(&directory, number) {
             continue;
         }
@@ -63,12 +63,12 @@ pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
     Ok(None)
 }
 
-/// Holds a slot of a number for as long as the value lives; `None` where somebody else does.
+/// Holds a slot of a number for as long as the value lives; `None` where another process does.
 pub fn hold(number: u32) -> Option<OwnedFd> {
     take(&directory().ok()?, number).ok().flatten()
 }
 
-/// Whether somebody holds the slot.
+/// Whether a process holds the slot.
 pub fn is_held(number: u32) -> bool {
     let Ok(directory) = directory() else { return true };
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -41,7 +41,7 @@ pub struct MadeSeed {
 /// The largest message in either direction.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// The answer to a [`SeedKind`]: a seed, or why there is none.
+/// The answer to a [`SeedKind`]: a seed, or why it could not be made.
 pub type Answer = Result<MadeSeed, String>;
 
 /// The soft limit on open files that guests begin with, as systemd recommends: programs that use select(2) break above

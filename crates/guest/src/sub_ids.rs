@@ -1,7 +1,7 @@
 //! Which ranges of ids the machine has given to users for namespaces of their own (subuid(5), subgid(5)).
 //!
-//! A user maps such a range with newuidmap(1), and is then the owner of whatever runs with these ids: a guest that had
-//! some of them could be signalled by him.
+//! A user maps such a range with newuidmap(1), and is then the owner of whatever runs with these ids: that user could
+//! signal a guest that had some of them.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,13 +9,13 @@ use std::path::Path;
 
 const FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
 
-/// Who has the range that was set aside for guests.
+/// The users that have the range that was set aside for guests.
 const OWN: &str = "pando";
 
 /// More than such a file has in it.
 const LONGEST: u64 = 1 << 20;
 
-/// Ranges of others, each by its first id and the one behind its last.
+/// Ranges of others, each by its first id and the one after its last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GivenIds(Vec<(u64, u64)>);
 
@@ -29,7 +29,7 @@ impl GivenIds {
         Self(texts.iter().flat_map(|text| text.lines()).filter_map(range).collect())
     }
 
-    /// Whether any of `count` ids from `first` on is somebody's.
+    /// Whether any of `count` ids from `first` on belongs to a user.
     pub(crate) fn has_any(&self, first: u32, count: u32) -> bool {
         let (first, behind) = (u64::from(first), u64::from(first) + u64::from(count));
         self.0.iter().any(|(start, end)| first < *end && *start < behind)

@@ -172,7 +172,7 @@ fn clone(prepared: &Prepared, group: Option<BorrowedFd<'_>>) -> io::Result<Start
 #[cfg(target_arch = "x86_64")]
 unsafe fn begin(arguments: &libc::clone_args, prepared: &Prepared) -> i64 {
     unsafe extern "C" fn child(prepared: &Prepared) -> ! {
-        // SAFETY: whoever began it vouches for that.
+        // SAFETY: the caller of `begin` vouches for that.
         unsafe { become_program(prepared) }
     }
     let result: i64;
@@ -226,8 +226,8 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
                 libc::_exit(127);
             }
         }
-        // Rust's runtime ignores SIGPIPE for itself; what else is ignored was ignored by whoever started this program.
-        // Handler, flags, restorer, mask:
+        // Rust's runtime ignores SIGPIPE for itself; other signals that are ignored were ignored by the process that
+        // started this program. Handler, flags, restorer, mask:
         let default = [0_u64; 4];
         libc::syscall(
             libc::SYS_rt_sigaction,

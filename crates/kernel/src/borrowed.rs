@@ -1,5 +1,5 @@
-//! Threads that are made to do something else for a while, and given back as they were, also when who borrowed them is
-//! no more: see [`outliving`](crate::outliving).
+//! Threads that are made to do something else for a while, and given back as they were, also when their borrower is
+//! killed: see [`outliving`](crate::outliving).
 
 use crate::foreign_memory;
 use crate::owed::{Owed, PutBack};
@@ -44,7 +44,7 @@ impl<'a> Borrowed<'a> {
 impl PutBack for Before {
     /// Should one of these fail, the thread has been killed.
     fn put_back(&self) {
-        // Only looked at: whoever seized it lets it go.
+        // Only looked at: the tracer that seized it lets it go.
         let thread = std::mem::ManuallyDrop::new(Thread::seized(self.tid));
         if !self.content.is_empty() {
             let _ = foreign_memory::write(self.tid, self.room, &self.content);

@@ -1,8 +1,9 @@
 //! The few commands of bpf(2) that loaders leave out: attaching for as long as the place exists, and names in a BPF
 //! file system.
 //!
-//! A program that is attached to a cgroup *without* a link goes with the cgroup, whatever becomes of whoever attached
-//! it: nothing has to be kept or remembered for it. A link stays for as long as a descriptor or a name of it does.
+//! A program that is attached to a cgroup *without* a link goes with the cgroup, whatever becomes of the process that
+//! attached it: nothing has to be kept or remembered for it. A link stays for as long as a descriptor or a name of it
+//! does.
 
 use crate::bpf_command::{self as command, Load, NAME};
 use std::ffi::CString;

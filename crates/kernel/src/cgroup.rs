@@ -344,8 +344,7 @@ fn make(group: &Path) -> Result<(), CallError> {
     }
 }
 
-/// Bounds the groups below one of version 2. Its own files stay out of reach of those in the groups below, whoever they
-/// are.
+/// Bounds the groups below one of version 2. Its own files stay out of reach of all processes in the groups below.
 fn bound(group: &Path) -> Result<(), CallError> {
     for (file, most) in BOUNDS {
         let path = group.join(file);

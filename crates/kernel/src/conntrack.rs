@@ -1,8 +1,9 @@
-//! What the kernel remembers of who speaks with whom (conntrack), and how it is made to forget.
+//! Connection tracking: which addresses speak with which, as the kernel remembers it (conntrack), and how it is made to
+//! forget.
 //!
 //! Addresses are translated for the first packet of a conversation, and all that follow are treated alike. A
-//! conversation of datagrams has no end but silence: whoever goes on sending to a port that led nowhere, or to somebody
-//! who has gone, is led there for ever.
+//! conversation of datagrams has no end but silence: a program that goes on sending to a port that led nowhere, or to a
+//! guest that has gone, is led there for ever.
 
 use crate::netlink_dump::{ask, attributes, change, open};
 use std::io;

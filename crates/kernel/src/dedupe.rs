@@ -9,7 +9,7 @@ const REQUEST: libc::c_ulong = 0xC018_9436;
 /// FILE_DEDUPE_RANGE_DIFFERS
 const DIFFERS: i32 = 1;
 
-/// struct file_dedupe_range with one struct file_dedupe_range_info behind it (linux/fs.h).
+/// struct file_dedupe_range with one struct file_dedupe_range_info after it (linux/fs.h).
 #[repr(C)]
 struct Range {
     source_offset: u64,

@@ -47,7 +47,8 @@ const FAST_COMMIT: u32 = 0x400;
 ///
 /// # Errors
 ///
-/// EACCES for who may not read the device; ENOENT where it has no node under /dev; EINVAL if there is no ext4 on it.
+/// EACCES for a process that may not read the device; ENOENT where it has no node under /dev; EINVAL if there is no
+/// ext4 on it.
 pub fn keeps_order(device: u64) -> io::Result<bool> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"))?;

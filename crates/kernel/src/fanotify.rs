@@ -1,5 +1,5 @@
-//! Who opens what (fanotify(7)), as far as it is needed: files and directories of a file system, told by descriptors,
-//! and chosen objects of any kind, told by what the kernel tells them apart by.
+//! Openings of files (fanotify(7)), as far as they are needed: files and directories of a file system, reported by
+//! descriptors, and chosen objects of any kind, reported by what the kernel tells them apart by.
 
 use crate::file_handle::{FileHandle, MAX_BYTES};
 use std::io;
@@ -15,14 +15,14 @@ pub struct Listener(OwnedFd);
 /// An object that was opened, as fanotify(7) reported it.
 #[derive(Debug)]
 pub struct Opened {
-    /// It, opened once more, for reading.
+    /// The object, opened once more, for reading.
     pub object: OwnedFd,
     /// Whether it is a directory.
     pub directory: bool,
 }
 
 impl From<OwnedFd> for Listener {
-    /// The group behind a descriptor of another process.
+    /// The group of a descriptor that another process has handed over.
     fn from(group: OwnedFd) -> Self {
         Self(group)
     }
@@ -127,7 +127,7 @@ pub struct Writes(OwnedFd);
 pub struct Written {
     /// The pid of the process that wrote to it.
     pub pid: i32,
-    /// It, opened once more, for reading. Nothing where it cannot be read.
+    /// The file, opened once more, for reading. Nothing where it cannot be read.
     pub object: Option<OwnedFd>,
 }
 
@@ -238,7 +238,7 @@ impl Openings {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Tells from now on who opens an object, by a descriptor of it (O_PATH will do).
+    /// Reports from now on which processes open an object, by a descriptor of it (O_PATH will do).
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ pub(crate) fn next_event<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(event)
 }
 
-/// `struct fanotify_event_metadata`, and behind it `struct fanotify_event_info_fid`.
+/// `struct fanotify_event_metadata`, followed by `struct fanotify_event_info_fid`.
 pub(crate) fn opening(event: &[u8]) -> Option<Opening> {
     const PID: usize = 20;
     const HEAD: usize = 6;

@@ -14,8 +14,8 @@ impl Follower {
     /// Has a copy of this process do `work` once it is let go, in a process group of its own, with the null device for
     /// its standard descriptors.
     ///
-    /// It closes every other descriptor before it begins: whoever has closed his own by then does not wait for what the
-    /// kernel does at the last closing. A copy takes a fraction of the time that starting a program does.
+    /// It closes every other descriptor before it begins: a process that has closed its own by then does not wait for
+    /// what the kernel does at the last closing. A copy takes a fraction of the time that starting a program does.
     ///
     /// # Errors
     ///

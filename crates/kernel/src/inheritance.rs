@@ -3,7 +3,7 @@
 use std::io;
 
 /// Marks every descriptor from `first` on as close-on-exec (close_range(2) with CLOSE_RANGE_CLOEXEC, since Linux 5.11),
-/// whoever opened it.
+/// whatever code opened it.
 pub fn close_range_on_exec(first: u32) -> io::Result<()> {
     // SAFETY: the call takes numbers and closes nothing now; no memory is passed.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -11,7 +11,7 @@ pub fn close_range_on_exec(first: u32) -> io::Result<()> {
 }
 
 /// Closes every descriptor from `first` on (close_range(2), since Linux 5.9): for a program that has just begun, and
-/// wants nothing else of whoever started it. It must not have opened anything yet that it uses afterwards.
+/// wants nothing else of the process that started it. It must not have opened anything yet that it uses afterwards.
 pub fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: no memory is passed; the caller has nothing of its own among these numbers.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };

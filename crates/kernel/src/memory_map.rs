@@ -73,7 +73,7 @@ fn device(major: u64, minor: u64) -> u64 {
     major << 32 | minor
 }
 
-/// The same of the text that older kernels have.
+/// The files that a process writes to through its memory, by the text that older kernels have.
 pub(crate) fn listed(pid: i32, text: impl BufRead) -> Vec<Written> {
     let one = |line: Vec<u8>| {
         // The name at the end is any bytes.

@@ -1,5 +1,5 @@
-//! Detached mounts (the mount API of Linux 5.2): trees that exist as descriptors and are seen by nobody until somebody
-//! attaches them.
+//! Detached mounts (the mount API of Linux 5.2): trees that exist as descriptors, and that no process sees until they
+//! are attached.
 //!
 //! Dropping one that was never attached unmounts it. Putting several over each other: [`overlay`](crate::overlay).
 
@@ -23,7 +23,7 @@ impl AsFd for Tree {
 }
 
 impl From<OwnedFd> for Tree {
-    /// The mount behind a descriptor that fsmount(2) or open_tree(2) gave.
+    /// The mount of a descriptor that fsmount(2) or open_tree(2) gave.
     fn from(mount: OwnedFd) -> Self {
         Self(mount)
     }
@@ -210,7 +210,7 @@ impl Tree {
 pub struct MountEntry {
     /// Its number (statx(2) gives it as `stx_mnt_id`), which no other mount of the machine has while it is there.
     pub id: u64,
-    /// That of the mount that it is on.
+    /// The number of the mount that it is on.
     pub parent: u64,
     /// Its file system's device, as `major:minor`.
     pub device: String,
@@ -224,7 +224,7 @@ pub struct MountEntry {
     pub source: String,
     /// Options of the mount, with commas between them.
     pub attributes: String,
-    /// Those of the file system.
+    /// Options of the file system, with commas between them.
     pub options: String,
     /// The group of mounts that hear of what is mounted on it, if there is one.
     pub shared: Option<u64>,

@@ -61,8 +61,8 @@ pub fn lock(tree: Tree) -> io::Result<Tree> {
 ///
 /// To be called in a child of one thread that shares nothing but descriptors, both of which are open.
 unsafe fn clone_locked(tree: RawFd, is_directory: bool, place: RawFd) -> i32 {
-    // Not on the root: whoever has a mount over that counts as chrooted, and makes no user namespaces. Both are there
-    // wherever guests are.
+    // Not on the root: a process with a mount over that counts as chrooted, and makes no user namespaces. Both are
+    // there wherever guests are.
     let at = if is_directory { c"/proc" } else { c"/dev/null" };
     // Nothing of what is mounted here may be seen outside.
     let private = libc::MS_REC | libc::MS_PRIVATE;

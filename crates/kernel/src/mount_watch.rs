@@ -6,8 +6,8 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The mounts of the namespace that the calling thread was in. Whoever has a copy of its descriptor hears of the same
-/// changes.
+/// The mounts of the namespace that the calling thread was in. A process with a copy of its descriptor hears of the
+/// same changes.
 #[derive(Debug)]
 pub struct MountWatch(OwnedFd);
 

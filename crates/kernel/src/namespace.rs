@@ -1,5 +1,5 @@
-//! Open namespaces (ioctl_ns(2)): of which kind one is, whose, in which it lies, who made it, and which one a socket
-//! belongs to.
+//! Open namespaces (ioctl_ns(2)): of which kind one is, which one owns it, in which it lies, which user made it, and
+//! which one a socket belongs to.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -58,7 +58,7 @@ pub(crate) fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Resu
     Ok(false)
 }
 
-/// The attributes behind the fixed part of a body: number and value.
+/// The attributes after the fixed part of a body: number and value.
 pub(crate) fn attributes(body: &[u8], fixed: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(fixed..).unwrap_or_default();
     std::iter::from_fn(move || {

@@ -43,7 +43,7 @@ pub struct Route {
     pub to: Option<(IpAddr, u8)>,
     /// The number of the device that it leads by; 0 where it leads by none, or by several.
     pub device: u32,
-    /// Who made it: 2 for the kernel itself (`RTPROT_KERNEL`), 9 for what routers announce.
+    /// The origin of the route: 2 for the kernel itself (`RTPROT_KERNEL`), 9 for what routers announce.
     pub maker: u8,
 }
 

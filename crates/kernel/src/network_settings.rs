@@ -57,7 +57,7 @@ fn walk(directory: &Path, found: &mut NetworkSettings) {
                 walk(&path, found);
             }
         } else if about.permissions().mode() & 0o644 == 0o644 {
-            // Secrets are drawn for each namespace; whoever may read them only may not be told of them.
+            // Secrets are drawn for each namespace; a process that may only read them may not be told of them.
             let mut text = String::new();
             let read = File::open(&path).and_then(|file| file.take(4096).read_to_string(&mut text));
             if read.is_ok() {

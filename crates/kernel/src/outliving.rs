@@ -1,12 +1,12 @@
 //! A task that goes on when the process that made it is killed, for as long as it takes to put right what was begun.
 //!
-//! Who traces a thread and is killed leaves it as it is at that moment: with registers of the tracer's choice, it runs
+//! A tracer that is killed leaves its thread as it is at that moment: with registers of the tracer's choice, it runs
 //! into nowhere. So tracing is done by a task that SIGKILL does not reach with its maker: a process of its own that has
 //! the same memory (CLONE_VM), on a stack of its own. It and the thread that made it take turns: while the one runs,
 //! the other waits; so it can use that thread's thread-local storage, and everything that is safe on that thread is
 //! safe on it. Of that thread's end it hears by a signal (PR_SET_PDEATHSIG), whatever it is doing then, and puts back
 //! what is owed: every [borrowed](crate::borrowed) thread, every connection in [repair](crate::tcp_repair::Repair).
-//! That takes system calls alone: locks in the memory that it shares may be held by who is no more.
+//! That takes system calls alone: locks in the memory that it shares may be held by a thread that is no more.
 
 use crate::owed;
 use std::cell::UnsafeCell;
@@ -166,8 +166,8 @@ impl Desk {
 /// None is needed.
 unsafe fn nothing(_: *mut ()) {}
 
-/// Waits for a word, or wakes who does. Failures are no matter, and go nowhere: the place of error numbers is shared by
-/// two that run at once here.
+/// Waits for a word, or wakes the one that waits. Failures are no matter, and go nowhere: the place of error numbers is
+/// shared by two that run at once here.
 fn futex(word: &AtomicU32, what: i32, value: u32, limit: *const libc::timespec) {
     // SAFETY: the word lives as long as the call; the limit is null or a time. A system call changes nothing but what
     // is named.

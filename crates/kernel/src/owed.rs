@@ -8,8 +8,8 @@ use std::ptr;
 
 /// Something that is to be put back.
 pub(crate) trait PutBack: Debug {
-    /// Does it, with system calls alone: locks in this memory may be held by who is no more, the allocator's among
-    /// them. What was not changed yet is none the worse for it.
+    /// Does it, with system calls alone: locks in this memory may be held by a thread that is no more, the allocator's
+    /// among them. What was not changed yet is none the worse for it.
     fn put_back(&self);
 }
 
@@ -39,7 +39,7 @@ impl Owed {
         Self(entry)
     }
 
-    /// It stays as it is, whoever dies. Allocates and frees nothing.
+    /// It stays as it is, whichever process dies. Allocates and frees nothing.
     pub(crate) fn forgive(&self) {
         self.0.forgiven.set(true);
     }

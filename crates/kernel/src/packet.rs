@@ -75,12 +75,12 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     Ok(())
 }
 
-/// Has every message that a socket receives from now on say who sent it, for [`receive_from`] (SO_PASSCRED).
+/// Has every message that a socket receives from now on name its sender, for [`receive_from`] (SO_PASSCRED).
 pub fn tell_senders(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_passcred(socket, true)?)
 }
 
-/// Receives one message into `bytes`, with the pid of who sent it, which the kernel says: 0 for one that cannot be seen
+/// Receives one message into `bytes`, with the pid of its sender, which the kernel says: 0 for one that cannot be seen
 /// from here. A length of 0 is the end.
 pub fn receive_from(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, i32)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];

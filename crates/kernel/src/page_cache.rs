@@ -48,9 +48,9 @@ pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> 
     if result == 0 { Ok(found.cached) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). Whoever writes to the
-/// file through his memory afterwards is told by its times: a page that is clean is protected, and the first write to
-/// it goes through the file system. Files of an overlay have no pages of their own.
+/// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). A write to the file
+/// through memory afterwards shows in its times: a page that is clean is protected, and the first write to it goes
+/// through the file system. Files of an overlay have no pages of their own.
 pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
     sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
 }

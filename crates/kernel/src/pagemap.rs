@@ -91,9 +91,9 @@ impl Pagemap {
         }
     }
 
-    /// Whether every page between two addresses is there, and nobody else maps it: no fork shares it, and it is no page
-    /// of zeros (bit 56, since Linux 4.2). A kernel that does not count who maps a part of a larger page says no where
-    /// it is not sure.
+    /// Whether every page between two addresses is there, and no other process maps it: no fork shares it, and it is
+    /// not the page of zeros (bit 56, since Linux 4.2). A kernel that does not count the mappings of a part of a larger
+    /// page says no where it is not sure.
     pub fn is_exclusive(&mut self, start: u64, end: u64) -> io::Result<bool> {
         const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | EXCLUSIVE;
         let has_both = |entry: &u64| entry & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE;

@@ -78,7 +78,7 @@ pub fn priority(pid: i32) -> io::Result<i64> {
 }
 
 /// Field `number` of /proc/PID/stat, counted from 1 as in proc(5). The name, field 2, may hold anything, so counting
-/// starts behind it.
+/// starts after it.
 pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_ascii_whitespace().nth(number.checked_sub(3)?)

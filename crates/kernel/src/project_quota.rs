@@ -51,7 +51,7 @@ struct Entry {
     valid: u32,
 }
 
-/// What a project may have and has; a limit of 0 is none.
+/// What a project may have and has; a limit of 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// The most bytes that the project may have.
@@ -81,7 +81,7 @@ pub fn is_enforced(directory: &File) -> io::Result<bool> {
     Ok(u16::from_ne_bytes([bytes[2], bytes[3]]) & ENFORCED != 0)
 }
 
-/// The project of a directory; 0 is none.
+/// The project of a directory; 0 where it has none.
 ///
 /// # Errors
 ///
@@ -99,8 +99,8 @@ pub fn inherited(directory: &File) -> io::Result<Option<u32>> {
     attributes(directory).map(|found| (found.flags & INHERIT != 0).then_some(found.project))
 }
 
-/// Makes a directory, and all that will be made in it, belong to a project (FS_IOC_FSSETXATTR, since Linux 4.5). Nobody
-/// can take back what is his from within a user namespace.
+/// Makes a directory, and all that will be made in it, belong to a project (FS_IOC_FSSETXATTR, since Linux 4.5). No
+/// process in a user namespace can take its files back out of it.
 pub fn join(directory: &File, project: u32) -> Result<(), CallError> {
     let attempt = || {
         let mut attributes = attributes(directory)?;

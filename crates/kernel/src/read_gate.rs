@@ -1,7 +1,7 @@
-//! Reads of chosen files, held up until somebody lets them through (fanotify(7), FAN_ACCESS_PERM).
+//! Reads of chosen files, held up until they are let through (fanotify(7), FAN_ACCESS_PERM).
 //!
 //! What holds up is the kernel's queue, not a process of ours: when the last descriptor of the queue is closed, as the
-//! kernel does for whoever dies, all that wait go on, and nothing is held up any more (fanotify_release() in
+//! kernel does when a process dies, all that wait go on, and nothing is held up any more (fanotify_release() in
 //! fs/notify/fanotify/fanotify_user.c). A reader that waits can be killed.
 
 use crate::{CallError, Context};
@@ -84,7 +84,7 @@ impl ReadGate {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Waits until somebody reads, for so long at most.
+    /// Waits until a process reads, for so long at most.
     pub fn wait(&self, longest: std::time::Duration) -> io::Result<()> {
         let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
         match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&longest)) {

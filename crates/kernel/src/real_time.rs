@@ -39,7 +39,7 @@ pub fn leave() -> io::Result<()> {
 
 impl Drop for RealTime {
     fn drop(&mut self) {
-        // Nothing can be done about a refusal, and there is none for whoever was granted the other.
+        // Nothing can be done about a refusal, and a process that was granted the other gets none.
         let _ = set(libc::SCHED_OTHER, 0);
     }
 }

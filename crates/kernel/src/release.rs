@@ -1,6 +1,6 @@
 //! The kernel's release: for the few things that a kernel has from one on, and that cannot be tried.
 
-/// Its first two numbers (uname(2)). Zeros stand for what is none.
+/// The release's first two numbers (uname(2)). Zeros stand for what is missing.
 pub fn release() -> (u32, u32) {
     numbers(&rustix::system::uname().release().to_string_lossy())
 }

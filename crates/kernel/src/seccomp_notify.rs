@@ -90,12 +90,12 @@ pub enum Answer {
     Continue,
     /// The call returns this number.
     Return(i64),
-    /// It fails with this error number.
+    /// The call fails with this error number.
     Fail(i32),
 }
 
 impl From<OwnedFd> for Listener {
-    /// The one behind a descriptor that another process has handed over.
+    /// The listener of a descriptor that another process has handed over.
     fn from(listener: OwnedFd) -> Self {
         Self(listener)
     }
@@ -239,8 +239,9 @@ fn search(sorted: &[u32]) -> Option<Vec<libc::sock_filter>> {
 }
 
 impl Listener {
-    /// From now on who makes a call and who answers it take turns on one processor: neither runs while the other does,
-    /// and to wake another processor takes longer than most answers. Before Linux 6.6 nothing changes.
+    /// From now on the process that makes a call and the one that answers it take turns on one processor: neither runs
+    /// while the other does, and to wake another processor takes longer than most answers. Before Linux 6.6 nothing
+    /// changes.
     pub fn take_turns(&self) {
         // SAFETY: the kernel takes the flags as a number, not as an address.
         unsafe { libc::ioctl(self.0.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
@@ -264,7 +265,7 @@ impl Listener {
         Ok(Some(Call { id: raw.id, pid: raw.pid.cast_signed(), number, older, arguments: raw.arguments }))
     }
 
-    /// Lets every call through, until nobody is left who could make one (POLLHUP, since Linux 5.9).
+    /// Lets every call through, until no process is left that could make one (POLLHUP, since Linux 5.9).
     pub fn let_all_through(&self) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, poll};
         loop {

@@ -1,5 +1,5 @@
 //! Any option, name and state of a socket, as the kernel's bytes: getsockopt(2), setsockopt(2), getsockname(2),
-//! getpeername(2). For those who copy sockets and need not know what each option means.
+//! getpeername(2). It is for code that copies sockets and need not know what each option means.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -64,8 +64,8 @@ pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is none. EACCES
-/// for one of BPF's newer kind.
+/// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is no filter.
+/// EACCES for one of BPF's newer kind.
 pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
     const INSTRUCTION: usize = 8;
     let ask = |bytes: &mut [u8]| {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 pub struct Peeked {
     /// The bytes; of a stream all that follow one another, else one message.
     pub bytes: Vec<u8>,
-    /// Who sent it: an address as the kernel has it, empty if the sender has no name.
+    /// The sender: an address as the kernel has it, empty if the sender has no name.
     pub from: Vec<u8>,
     /// Whether descriptors come with it of which one did not get copies.
     pub carries: bool,
@@ -41,7 +41,7 @@ pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Optio
     let found = numbers(&bytes);
     // SAFETY: the kernel has just made these descriptors for us, and nobody else knows of them.
     let own = |number: &RawFd| unsafe { OwnedFd::from_raw_fd(*number) };
-    // A pidfd that tells who sent it is no descriptor of the message's.
+    // A pidfd that names the sender is no descriptor of the message's.
     drop(found.senders.iter().map(own).collect::<Vec<_>>());
     Ok(Some((seen, found.sent.iter().map(own).collect())))
 }
@@ -49,8 +49,9 @@ pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Optio
 /// Of the next `end` bytes of a stream: how many come before the part that the last of them belongs to, as parts were
 /// sent.
 ///
-/// The kernel glues parts together, and tells the descriptors of one also to who has no room for its bytes. But where a
-/// part cannot be copied it gives those before; so the last byte has its place where nobody may write.
+/// The kernel glues parts together, and reports the descriptors of one also to a reader that has no room for its bytes.
+/// But where a part cannot be copied it gives those before; so the last byte has its place where nothing may be
+/// written.
 pub fn parts_before(socket: impl AsFd, end: usize) -> io::Result<usize> {
     let guarded = Guarded::new(end.saturating_sub(1))?;
     let mut part = libc::iovec { iov_base: guarded.first(), iov_len: end };
@@ -59,8 +60,8 @@ pub fn parts_before(socket: impl AsFd, end: usize) -> io::Result<usize> {
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: of the bytes all but the last are memory of ours that nobody else uses, and the last is none that can be
-    // written to.
+    // SAFETY: of the bytes all but the last are memory of ours that nothing else uses, and the last cannot be written
+    // to.
     let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
     usize::try_from(count).or_else(|_| match io::Error::last_os_error() {
         error if error.raw_os_error() == Some(libc::EFAULT) => Ok(0),
@@ -138,7 +139,7 @@ fn look(socket: impl AsFd, room: usize, control: &mut [u64]) -> io::Result<Optio
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
     sent: Vec<RawFd>,
-    /// Those of who sent it.
+    /// The credentials of the sender.
     senders: Vec<RawFd>,
 }
 

@@ -1,8 +1,8 @@
-//! A tree as somebody sees it who owns nothing there, is in no group and has no power over files.
+//! A tree as a stranger sees it: a user that owns nothing there, is in no group and has no power over files.
 //!
-//! An overlay looks at the trees below it as whoever made it, each time that something is opened or looked up. One that
-//! was made by a stranger gives nobody, however powerful, what that stranger could not read: also what becomes private
-//! later, what an access list says, what bears another name.
+//! An overlay looks at the trees below it as the user that made it, each time that something is opened or looked up.
+//! One that was made by a stranger gives no user, however powerful, what that stranger could not read: also what
+//! becomes private later, what an access list says, what bears another name.
 
 use crate::mount::{Attributes, Tree};
 use crate::overlay::{Stage, refuses_descriptors};

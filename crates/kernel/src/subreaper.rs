@@ -1,17 +1,17 @@
 //! Child subreapers (PR_SET_CHILD_SUBREAPER of prctl(2), since Linux 3.4): processes to which the orphans among their
 //! descendants fall.
 //!
-//! Who makes a process fork and has the child become an orphan does not want it to fall to one of them: it would have a
-//! child that it never asked for, be told of its end, and keep it as a zombie if it does not wait for it. So a
-//! subreaper is none meanwhile.
+//! A tracer that makes a process fork, and has the child become an orphan, does not want it to fall to one of them: it
+//! would have a child that it never asked for, hear of its end, and keep it as a zombie if it does not wait for it. So
+//! a subreaper gives the attribute up meanwhile.
 
 use crate::owed::{Owed, PutBack};
 use crate::trace::{Registers, Thread};
 use std::io;
 use std::marker::PhantomData;
 
-/// A subreaper that is none for now. Dropped, it is one again; so it is when who holds this is killed
-/// ([`outliving`](crate::outliving)).
+/// A subreaper that has given the attribute up for now. Dropped, it has it again; so it has when the process that holds
+/// this is killed ([`outliving`](crate::outliving)).
 #[derive(Debug)]
 pub struct Suspended<'a> {
     _owed: Owed,
@@ -46,7 +46,7 @@ impl<'a> Suspended<'a> {
 impl Before {
     /// Has the thread say whether its process is one, and leaves it as it was. System calls alone.
     fn set(&self, is_one: bool) -> io::Result<()> {
-        // Only looked at: whoever seized it lets it go.
+        // Only looked at: the tracer that seized it lets it go.
         let thread = std::mem::ManuallyDrop::new(Thread::seized(self.tid));
         thread.set_signal_mask(u64::MAX)?;
         thread.suspend_filters();

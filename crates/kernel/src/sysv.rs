@@ -56,7 +56,7 @@ pub fn messages(id: i32, count: usize, longest: usize) -> io::Result<Vec<(i64, V
     let mut messages = Vec::new();
     for number in 0..count {
         let mut buffer = vec![0_u64; longest.div_ceil(8) + 1];
-        // SAFETY: the kernel writes a type of eight bytes and at most `longest` bytes behind it.
+        // SAFETY: the kernel writes a type of eight bytes and at most `longest` bytes after it.
         let got = unsafe {
             libc::msgrcv(id, buffer.as_mut_ptr().cast(), longest, number as i64, MSG_COPY | libc::IPC_NOWAIT)
         };

@@ -58,7 +58,7 @@ pub fn end_silently(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, -1)
 }
 
-/// A connected socket that is in repair. Dropped, it is as it was before; so it is too when who has it is no more (see
+/// A connected socket that is in repair. Dropped, it is as it was before; so it is too when its owner is no more (see
 /// [`outliving`](crate::outliving)).
 #[derive(Debug)]
 pub struct Repair {
@@ -106,7 +106,7 @@ struct Before {
 
 impl PutBack for Before {
     fn put_back(&self) {
-        // SAFETY: whoever owes this has the socket open.
+        // SAFETY: the value that owes this has the socket open.
         let socket = unsafe { BorrowedFd::borrow_raw(self.socket) };
         let _ = end(socket);
         let _ = socket_option::set_number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, i32::from(self.reuse));
@@ -118,7 +118,7 @@ pub fn choose(socket: impl AsFd, queue: Queue) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR_QUEUE, queue as i32)
 }
 
-/// The number of the byte behind the chosen queue's last.
+/// The number of the byte after the chosen queue's last.
 pub fn sequence(socket: impl AsFd) -> io::Result<u32> {
     socket_option::number(socket, TCP, QUEUE_SEQUENCE).map(|number| number as u32)
 }

@@ -17,7 +17,7 @@ const TIOCGPKT: libc::c_ulong = 0x8004_5438;
 ///
 /// # Errors
 ///
-/// ENOTTY for what is none.
+/// ENOTTY where the descriptor is no terminal.
 pub fn settings(terminal: impl AsFd) -> io::Result<[u8; SETTINGS]> {
     let mut settings = [0; SETTINGS];
     // SAFETY: the kernel writes as many bytes as the number of the request says, which are there.

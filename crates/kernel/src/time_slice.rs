@@ -1,6 +1,6 @@
 //! How long a thread of the usual kind runs before it has to let others (sched(7); settable for each since Linux 6.12).
-//! One whose slice is shorter than that of whoever runs when it wakes has its turn at once; what each gets in all is
-//! the weights' affair.
+//! One whose slice is shorter than that of the thread that runs when it wakes has its turn at once; what each gets in
+//! all is the weights' affair.
 
 use std::io;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// ESRCH where there is none; EOPNOTSUPP where the kernel has one for all (before 6.12) and for threads that are not of
-/// the usual kind.
+/// ESRCH where there is no such thread; EOPNOTSUPP where the kernel has one slice for all (before 6.12) and for threads
+/// that are not of the usual kind.
 pub fn of(thread: i32) -> io::Result<Duration> {
     let now = read(thread)?;
     if !is_usual(&now) || now.sched_runtime == 0 {

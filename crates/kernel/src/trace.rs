@@ -58,11 +58,11 @@ pub enum Stop {
     Trapped,
     /// It is about to execute a system call, or has just executed one.
     Calling,
-    /// It has just made a process.
+    /// The thread has just made a process.
     Forked,
     /// Its process is stopped by a signal (SIGSTOP and the like).
     GroupStopped,
-    /// It is about to take a signal: the number. It may be SIGTRAP, as any other.
+    /// The thread is about to take a signal: the number. It may be SIGTRAP, as any other.
     Signal(i32),
     /// The thread has ended.
     Gone,
@@ -256,7 +256,7 @@ impl Thread {
     }
 
     /// One of its system-call filters, 0 being the one that was installed first, whatever ptrace(2) says: `struct
-    /// sock_filter`s of eight bytes. `None` behind the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
+    /// sock_filter`s of eight bytes. `None` after the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
     pub fn filter(&self, number: usize) -> io::Result<Option<Vec<u8>>> {
         // SAFETY: without an address the kernel writes nothing, and says how many instructions there are.
         let count = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, ptr::null_mut::<u64>()) };

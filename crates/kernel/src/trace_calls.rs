@@ -7,7 +7,7 @@
 //!
 //! The thread is not stepped: the trap after a step is a forced SIGTRAP, which takes the handler away from a process
 //! that blocks it, and ends one that ignores it. Between the thread's stop and the call, and in the call, it may stop
-//! for other reasons: somebody stops its process (SIGSTOP cannot be blocked). None of these is taken for the call's
+//! for other reasons: its process may be stopped (SIGSTOP cannot be blocked). None of these is taken for the call's
 //! end.
 
 use crate::trace::{PTRACE_O_SUSPEND_SECCOMP, Registers, Stop, TELL_CALLS, Thread, check, request};
@@ -19,7 +19,7 @@ const INSTRUCTION: u64 = 2;
 /// The processor traps after each instruction while this flag is set, as a program's own debugger may have it.
 const TRAP_FLAG: u64 = 1 << 8;
 
-/// No more stops than this come between a call and its end. Each is one that somebody sends on purpose.
+/// No more stops than this come between a call and its end. Each comes of a signal that was sent on purpose.
 const MOST_STOPS: usize = 64;
 
 impl Thread {
@@ -163,7 +163,7 @@ mod tests {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
             stat.rsplit(')').next().unwrap().trim().chars().next().unwrap()
         };
-        // Whoever traced it has let it go: it stops in its own time.
+        // The tracer has let it go: it stops in its own time.
         for _ in 0..1000 {
             if state() == 'T' {
                 break;

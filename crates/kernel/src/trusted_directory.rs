@@ -1,10 +1,10 @@
 //! Directories in which nobody but root can put something in the place of what is there.
 //!
-//! Root that makes or opens a file by a path does so for whoever can write to one of the directories on the way: that
-//! user puts a link in its place, and the file is another. So the way is gone directory by directory, by descriptor,
-//! and each is looked at: it belongs to root, or to the user that this process acts as, and others cannot write to it,
-//! unless it is sticky (as /tmp is), where they can add names, and not replace those of others. A link on the way is
-//! followed where it is root's, as /var/run is. What lies in such a directory is then opened relative to its
+//! Root that makes or opens a file by a path does so for any user that can write to one of the directories on the way:
+//! that user puts a link in its place, and the file is another. So the way is gone directory by directory, by
+//! descriptor, and each is looked at: it belongs to root, or to the user that this process acts as, and others cannot
+//! write to it, unless it is sticky (as /tmp is), where they can add names, and not replace those of others. A link on
+//! the way is followed where it is root's, as /var/run is. What lies in such a directory is then opened relative to its
 //! descriptor.
 //!
 //! ```text
@@ -203,7 +203,7 @@ impl TrustedDirectory {
     ///
     /// # Errors
     ///
-    /// [`Distrust`], for the first that somebody else may have put there.
+    /// [`Distrust`], for the first that another user may have put there.
     pub fn holds_nothing_foreign(&self) -> Result<(), Distrust> {
         let call = |errno: Errno| Distrust::Call { at: self.path.clone(), source: errno.into() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -329,7 +329,7 @@ fn steps(path: &Path) -> impl Iterator<Item = OsString> {
     })
 }
 
-/// Nobody but its owner, who is trusted, can put something else in the place of what another has made in it.
+/// Only its owner, who is trusted, can put something else in the place of what another has made in it.
 fn cannot_be_replaced(found: &Stat, at: &Path) -> Result<(), Distrust> {
     is_directory(found, at)?;
     is_own(found, at)?;

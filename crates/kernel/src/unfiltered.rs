@@ -26,7 +26,7 @@ pub fn begin() -> io::Result<()> {
     let (sender, work) = channel::<Work>();
     Builder::new().name(NAME.into()).spawn(move || {
         for work in work {
-            // Where there can be no thread now, whoever waits hears that nothing came of it.
+            // Where there can be no thread now, the one that waits hears that nothing came of it.
             drop(Builder::new().name(NAME.into()).spawn(work));
         }
     })?;

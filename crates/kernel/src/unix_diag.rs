@@ -1,4 +1,4 @@
-//! The unix sockets of a network namespace and who is connected to whom (sock_diag(7), UNIX_DIAG, since Linux 3.3).
+//! The unix sockets of a network namespace and their connections (sock_diag(7), UNIX_DIAG, since Linux 3.3).
 
 use crate::namespace::inside_network;
 use crate::netlink_dump::{self, attributes, word};

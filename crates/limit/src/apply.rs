@@ -67,7 +67,7 @@ fn files(setting: &Setting, groups: &Groups) -> impl Iterator<Item = PathBuf> {
     setting.files.iter().filter_map(|file| groups.file(setting.controller, file))
 }
 
-/// The first file that there is has to take it; those after it say the same to whoever reads them.
+/// The first file that there is has to take it; those after it say the same to programs that read them.
 pub(crate) fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> {
     let mut made: Option<String> = None;
     for file in files(setting, groups) {
@@ -103,8 +103,8 @@ pub(crate) fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> 
     Ok(())
 }
 
-/// Writes a value. A bound on memory above that on memory and swap is refused (EINVAL): the latter is lifted then, and
-/// is said again by who changes them.
+/// Writes a value. A bound on memory above that on memory and swap is refused (EINVAL). The latter is lifted then, and
+/// is written again by the caller that changes both.
 fn lifting(file: &Path, value: &str, groups: &Groups) -> io::Result<()> {
     let written = write(file, value);
     let above = written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);

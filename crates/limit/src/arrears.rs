@@ -1,9 +1,9 @@
-//! What somebody was kept from although he wanted it, and gets back.
+//! Arrears: processor time that a group wanted, was kept from, and gets back.
 //!
 //! A scheduler keeps to weights on the whole, and not exactly: two threads of one group on the same processor compete
 //! with each other, a bound's period cuts a turn short, the host's own work is on one processor and not on the other.
-//! Over seconds that is a point or two, always to the same one's loss. So what each who wants everything got is counted
-//! against what he was due, as in the papers' token buckets, and his weight leans against the difference.
+//! Over seconds that is a point or two, always to the same group's loss. So what each group that wants everything got
+//! is counted against what it was due, as in the papers' token buckets, and its weight leans against the difference.
 
 /// Seconds in which what is owed is given back.
 const GIVEN_BACK: f64 = 1.0;
@@ -18,10 +18,10 @@ const MOST: f64 = 1.6;
 /// A smaller change is not worth telling the kernel.
 const WORTH_TELLING: f64 = 0.01;
 
-/// Somebody's account.
+/// The account of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrears {
-    /// Of the machine's time, in seconds; less than nothing for who had more than his due.
+    /// Seconds of the machine's time that are owed to it; less than nothing if it had more than its due.
     owed: f64,
     lean: f64,
 }
@@ -33,7 +33,7 @@ impl Default for Arrears {
 }
 
 impl Arrears {
-    /// Counts some seconds, in which he was due one part of the machine and had another.
+    /// Counts some seconds, in which the group was due one part of the machine and had another.
     pub(crate) fn count(&mut self, due: f64, had: f64, seconds: f64) {
         self.owed = self.owed * (-seconds / FORGOTTEN).exp() + (due - had) * seconds;
         // More than can be given back in time would be too much when it is over.
@@ -45,7 +45,7 @@ impl Arrears {
         }
     }
 
-    /// What his weight is to be multiplied by.
+    /// The factor by which the group's weight is multiplied.
     pub(crate) fn lean(&self) -> f64 {
         self.lean
     }
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(account.lean(), 1.0);
         let (due, mut had_in_all) = (0.125, 0.0);
         for tick in 0..200 {
-            // The scheduler gives him a tenth less than his weight says.
+            // The scheduler gives the group a tenth less than its weight says.
             let had = due * 0.9 * account.lean();
             account.count(due, had, 0.1);
             if tick >= 100 {

@@ -1,5 +1,5 @@
-//! What the kernel grants no one process, or no set of processes, beyond: whoever asked for more would learn of it at
-//! the next start.
+//! Ceilings: what the kernel grants no one process, or no set of processes, beyond. Without a check, a user who asked
+//! for more would learn of it at the next start.
 
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
@@ -24,11 +24,11 @@ impl Ceilings {
     /// No ceiling: the largest number for each.
     pub const NONE: Self = Self { pids: u64::MAX, files: u64::MAX, locked: u64::MAX, room: u64::MAX };
 
-    /// Those of this machine, for whoever asks.
+    /// The ceilings of this machine, for this process.
     pub fn look() -> Self {
         let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        // Who may not pass over limits can grant no more than he has himself.
+        // A process that may not pass over limits can grant no more than it has itself.
         let own = |resource| if may_pass_over(&status) { None } else { getrlimit(resource).maximum };
         let files = number("/proc/sys/fs/nr_open").unwrap_or(u64::MAX);
         Self {

@@ -1,4 +1,4 @@
-//! Who is entitled to how much of the machine's processors, and the weights that give it to him.
+//! Entitlements: how much of the machine's processors each group is entitled to, and the weights that give it.
 //!
 //! Over the set A of those that want to run now, with reservations r and shares s, each is entitled to
 //!
@@ -6,10 +6,10 @@
 //!   e = r + (C − R_A) · s / S_A        C: what those outside A leave of the machine (1 is all of it)
 //! ```
 //!
-//! and what somebody may not use for his bound is split among the others again. The kernel's scheduler knows weights
-//! alone. Divided by what a share of one is worth, c = (C − R_A) / S_A, an entitlement becomes a weight of s + r / c:
-//! who has a share and no reservation has his share for a weight, whoever else is busy, so that only the weights of
-//! reservations ever change.
+//! and what a group may not use for its bound is split among the others again. The kernel's scheduler knows weights
+//! alone. Divided by what a share of one is worth, c = (C − R_A) / S_A, an entitlement becomes a weight of s + r / c. A
+//! group with a share and no reservation has its share for a weight, whichever others are busy, so that only the
+//! weights of reservations ever change.
 
 use crate::limits::{Cpu, DEFAULT_SHARE};
 
@@ -33,8 +33,8 @@ impl Claim {
         Self { reserve: cpu.reserve.unwrap_or(0.0), share: cpu.effective_share() as f64, bound }
     }
 
-    /// Whether it is more than a plain share: then what static weights give it depends on who else is busy, or on when
-    /// its bound holds.
+    /// Whether it is more than a plain share: then what static weights give it depends on which others are busy, or on
+    /// when its bound holds.
     pub fn is_special(&self) -> bool {
         self.reserve > 0.0 || self.bound < 1.0
     }

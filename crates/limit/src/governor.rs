@@ -1,4 +1,4 @@
-//! The governor of processor time: who is busy now, and the weights that follow.
+//! The governor of processor time: which groups are busy now, and the weights that follow.
 //!
 //! Static weights, computed over everybody, honour every reservation; but with only some of them busy they hand spare
 //! time to the wrong ones (16 points off in the worst case measured). So while two or more want to run, and one of them
@@ -9,11 +9,11 @@
 //!   used ns ──observe──▶ rates ──▶ hungry? ──▶ worth of a share ──▶ weights ──▶ those that changed
 //! ```
 //!
-//! Nobody can see from outside what a group *would* use. Whoever uses something while the machine is full is taken to
-//! want more, on trial: if he then does not use what he could, he is content for a while, and what he uses is taken off
-//! what the others share. One that is idle keeps the weight that honours his reservation the moment he wakes. Those who
-//! want everything have accounts besides ([`Arrears`](crate::arrears)), and where weights do not help whoever has a
-//! reservation, the others get bounds for a time ([`Restraint`](crate::restraint)).
+//! From outside it cannot be seen what a group *would* use. A group that uses something while the machine is full is
+//! taken to want more, on trial. If it then does not use what it could, it is content for a while, and what it uses is
+//! taken off what the others share. One that is idle keeps the weight that honours its reservation the moment it wakes.
+//! Those that want everything have accounts besides ([`Arrears`](crate::arrears)), and where weights do not help a
+//! group with a reservation, the others get bounds for a time ([`Restraint`](crate::restraint)).
 
 use crate::arrears::Arrears;
 use crate::entitlement::{Claim, Scale, worth};
@@ -24,33 +24,33 @@ use std::time::Duration;
 /// How often to look while it matters.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// How often to look whether it has begun to matter: whoever wakes on a reservation may go without it for as long.
+/// How often to look whether it has begun to matter: a group that wakes on a reservation may go without it for as long.
 pub const NAP: Duration = Duration::from_millis(200);
 
 /// One in so many of those that were idle is looked at again each time, where nothing is promised to them: hundreds of
-/// guests idle while two compete, and who of them wakes has the weight that is his meanwhile.
+/// guests idle while two compete, and one of them that wakes has its usual weight meanwhile.
 const SELDOM: u32 = 4;
 
-/// How often everybody is looked at when it begins to matter: who is busy shows at the second look.
+/// How often all are looked at when it begins to matter: at the second look it shows which are busy.
 const AT_FIRST: u32 = 3;
 
-/// The part of the machine below which somebody counts as idle.
+/// The part of the machine below which a group counts as idle.
 const IDLE: f64 = 0.004;
 
-/// The part of his entitlement above which somebody wants it all.
+/// The part of its entitlement above which a group wants it all.
 const HUNGRY: f64 = 0.8;
 
 /// How many looks a trial takes: time for new weights to show.
 const TRIAL: u32 = 4;
 
-/// The longest that somebody found content is left alone, in looks.
+/// The longest that a group that was found content is left alone, in looks.
 const LONGEST_CONTENT: u32 = 256;
 
 /// Of the machine, what those that are awake are taken to have at least when the others wake: weights have to stay
 /// finite.
 const LEAST_AWAKE: f64 = 0.01;
 
-/// Whoever wakes has a little more than his reservation for a moment, rather than a little less.
+/// A group that wakes has a little more than its reservation for a moment, rather than a little less.
 const WAKING: f64 = 1.05;
 
 /// What the governor thinks of a member.
@@ -58,34 +58,34 @@ const WAKING: f64 = 1.05;
 enum Mood {
     /// Uses nothing to speak of.
     Idle,
-    /// May want more than he gets; looks left to prove it.
+    /// It may want more than it gets; looks left to prove that.
     OnTrial(u32),
-    /// Uses all he is entitled to.
+    /// It uses all that it is entitled to.
     Hungry,
-    /// Has all he wants; looks left until he is tried again, and how long that was at first.
+    /// It has all that it wants; looks left until it is tried again, and how long that was at first.
     Content { left: u32, spell: u32 },
 }
 
 #[derive(Clone, Debug)]
 struct Member {
     claim: Claim,
-    /// What he had used when last looked at, in nanoseconds.
+    /// What it had used when last looked at, in nanoseconds.
     used: Option<u64>,
-    /// What he uses, as a fraction of the machine.
+    /// What it uses, as a fraction of the machine.
     rate: f64,
     mood: Mood,
-    /// How long he was left alone after his last trial.
+    /// How long it was left alone after its last trial.
     spell: u32,
-    /// The weight that the kernel was told last.
+    /// The weight that was written for it last.
     told: u64,
     /// Seconds since the look before the last.
     span: f64,
     arrears: Arrears,
-    /// The part of the time in which one of his processes waited, where the kernel tells.
+    /// The part of the time in which one of its processes waited, where the kernel tells.
     waits: Option<f64>,
-    /// Whether the others are restrained for his sake.
+    /// Whether the others are restrained for its sake.
     protected: bool,
-    /// What he is held to now, as a fraction of the machine, besides what his own claim says.
+    /// The bound that it is held to now, as a fraction of the machine, besides that of its own claim.
     held: Option<f64>,
 }
 
@@ -107,8 +107,8 @@ impl<K: Ord + Clone> Governor<K> {
         Self { members, processors: processors.max(1), scale, restraint, looks: 0 }
     }
 
-    /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was
-    /// told another.
+    /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if another
+    /// was written.
     pub fn join(&mut self, key: K, claim: Claim, told: Option<u64>) {
         let told = told.unwrap_or(self.scale.usual());
         let new = Member {
@@ -124,7 +124,7 @@ impl<K: Ord + Clone> Governor<K> {
             protected: false,
             held: None,
         };
-        // A claim that changed was told to the kernel, and with it whatever he was held to.
+        // A claim that changed was written, and with it whatever the group was held to.
         let changed = |member: &mut Member| (member.claim, member.held) = (claim, None);
         self.members.entry(key).and_modify(changed).or_insert(new);
     }
@@ -139,7 +139,7 @@ impl<K: Ord + Clone> Governor<K> {
         self.members.iter().filter(|(key, _)| Some(*key) != but).map(|(_, member)| member.claim.reserve).sum()
     }
 
-    /// Whether weights ever have to be looked after: somebody has a reservation or a bound, and somebody else is there.
+    /// Whether weights ever have to be looked after: a group has a reservation or a bound, and there is another.
     pub fn matters(&self) -> bool {
         self.members.len() > 1 && self.members.values().any(|member| member.claim.is_special())
     }
@@ -156,7 +156,7 @@ impl<K: Ord + Clone> Governor<K> {
         due.map(|(_, (key, _))| key.clone()).collect()
     }
 
-    /// Whether weights matter and somebody with a reservation or a bound is busy.
+    /// Whether weights matter and a group with a reservation or a bound is busy.
     pub fn competes(&self) -> bool {
         self.matters() && self.members.values().any(|member| member.claim.is_special() && member.mood != Mood::Idle)
     }
@@ -166,7 +166,7 @@ impl<K: Ord + Clone> Governor<K> {
         self.matters().then(|| if self.competes() { TICK } else { NAP })
     }
 
-    /// Takes in what a member has used in all, in nanoseconds of processor time, `elapsed` after the last look at him.
+    /// Takes in what a member has used in all, in nanoseconds of processor time, `elapsed` after the last look at it.
     pub fn observe(&mut self, key: &K, used: u64, elapsed: Duration) {
         let machine = elapsed.as_nanos() as f64 * f64::from(self.processors);
         if let Some(member) = self.members.get_mut(key) {
@@ -197,7 +197,7 @@ impl<K: Ord + Clone> Governor<K> {
         self.weigh()
     }
 
-    /// The bounds that have to change, as fractions of the machine: `None` lets a member have what his own claim
+    /// The bounds that have to change, as fractions of the machine: `None` lets a member have what its own claim
     /// allows.
     pub fn bounds(&mut self) -> Vec<(K, Option<f64>)> {
         /// A smaller change is not worth telling the kernel.
@@ -211,7 +211,7 @@ impl<K: Ord + Clone> Governor<K> {
             let due = member.claim.entitlement(value).max(IDLE);
             let bound = match (on && !member.protected, member.is_awake()) {
                 (true, true) => (due < member.claim.bound).then_some(due),
-                // Who has next to nothing for a moment, because he is held, is not let go for that.
+                // A group that has next to nothing for a moment, because it is held, is not let go for that.
                 (true, false) => member.held,
                 (false, _) => None,
             };
@@ -227,7 +227,7 @@ impl<K: Ord + Clone> Governor<K> {
         changed
     }
 
-    /// Sees whether somebody goes without what is reserved for him while another has too much.
+    /// Sees whether a group goes without what is reserved for it while another has too much.
     fn restrain(&mut self) {
         let value = self.worth_to_all_awake();
         let party = |member: &Member| Party {
@@ -246,16 +246,16 @@ impl<K: Ord + Clone> Governor<K> {
         }
     }
 
-    /// What a share of one is worth if everybody who is awake wants everything.
+    /// What a share of one is worth if all that are awake want everything.
     fn worth_to_all_awake(&self) -> f64 {
         let awake: Vec<Claim> = self.members.values().filter(|one| one.is_awake()).map(|one| one.claim).collect();
         worth(&awake, 1.0)
     }
 
-    /// The weights that have to change when somebody came, went, or changed his claim.
+    /// The weights that have to change when a group came, went, or changed its claim.
     pub fn weigh(&mut self) -> Vec<(K, u64)> {
         let busy = self.contenders();
-        // With fewer than two that want to run everybody counts as busy: those weights are right whoever wakes.
+        // With fewer than two that want to run all count as busy: those weights are right whichever wakes.
         let everybody = busy.len() < 2 || !self.matters();
         let in_set = |member: &Member| everybody || member.is_busy();
         let claims: Vec<Claim> = self.members.values().filter(|one| in_set(one)).map(|one| one.claim).collect();
@@ -264,7 +264,7 @@ impl<K: Ord + Clone> Governor<K> {
         let asleep = |member: &&Member| !in_set(member) && member.claim.reserve > 0.0;
         let awake: f64 = claims.iter().map(|claim| claim.weight(value)).sum();
         let reserved: f64 = self.members.values().filter(asleep).map(|member| member.claim.reserve).sum();
-        // All those that sleep on a reservation may wake at once: then each has his part of what they and the others
+        // All those that sleep on a reservation may wake at once: then each has its part of what they and the others
         // weigh together.
         let unit = awake / (1.0 - reserved).max(LEAST_AWAKE);
         let weight = |member: &Member| {
@@ -288,8 +288,8 @@ impl<K: Ord + Clone> Governor<K> {
         changed
     }
 
-    /// Counts what those that want everything had against what they were due of what they had together. Who is held by
-    /// his bound is not among them.
+    /// Counts what those that want everything had against what they were due of what they had together. A group that
+    /// its bound holds is not among them.
     fn keep_accounts(&mut self) {
         let value = worth(&self.contenders(), self.capacity());
         let counts =
@@ -354,7 +354,7 @@ impl<K: Ord + Clone> Governor<K> {
 }
 
 impl Member {
-    /// Who gets next to nothing is awake all the same if he is known to wait for it.
+    /// A group that gets next to nothing is awake all the same if it is known to wait for it.
     fn is_awake(&self) -> bool {
         self.rate > IDLE || self.waits.is_some_and(|part| part >= WAITING)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Somebody to be scheduled: his claim and what he wants, as a fraction of the machine.
+/// A group to be scheduled: its claim and what it wants, as a fraction of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Guest {
     claim: Claim,
@@ -26,7 +26,7 @@ fn schedule(guests: &[Guest], weights: &[u64]) -> Vec<f64> {
     got
 }
 
-/// What each is entitled to, were it known what he wants.
+/// What each is entitled to, were it known what it wants.
 fn ideal(guests: &[Guest]) -> Vec<f64> {
     let wanting: Vec<Claim> = guests
         .iter()

@@ -1,8 +1,8 @@
 //! Guarantees and limits on plain control groups, of version 1 and 2.
 //!
-//! This crate knows groups, files and numbers; who is in a group is no matter here. What is granted is one plain
-//! structure, [`Limits`]; what it means on this machine is a plan, a list of files and words; making it is writing
-//! them.
+//! This crate knows groups, files and numbers; it does not matter here which processes are in a group. What is granted
+//! is one plain structure, [`Limits`]; what it means on this machine is a plan, a list of files and words; making it is
+//! writing them.
 //!
 //! ```text
 //!   texts ──▶ Limits ──Machine──▶ refused, warned or borne ──Site──▶ settings ──apply──▶ groups
@@ -12,7 +12,7 @@
 //!                            (entitlement, governor)
 //! ```
 //!
-//! What a group may have and has is also told to those within it, in the words of /proc ([`view`]).
+//! What a group may have and has is also shown to those within it, in the words of /proc ([`view`]).
 //!
 //! Version 1 and 2 are told apart controller by controller ([`Groups`]), since a host may have both.
 

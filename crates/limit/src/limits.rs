@@ -3,7 +3,7 @@
 use crate::quantity;
 use crate::refusal::Refusal;
 
-/// The share of somebody who asked for none.
+/// The share of a group that asked for none.
 pub const DEFAULT_SHARE: u64 = 100;
 
 /// Everything that can be granted to a set of processes, or kept from them. Nothing set: nothing is limited.
@@ -38,7 +38,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The weight in what is left over: nothing for a bare reservation, the usual share for who asked for neither.
+    /// The weight in what is left over: nothing for a bare reservation, the usual share for a group that asked for
+    /// neither.
     pub fn effective_share(&self) -> u64 {
         match (self.reserve, self.share) {
             (_, Some(share)) => share,

@@ -1,12 +1,12 @@
-//! Who was killed for want of memory, as the kernel's log tells it.
+//! Kills for want of memory, as the kernel's log reports them.
 //!
-//! Groups count such kills but do not say who it was; the log does, in one line a kill (since Linux 4.19):
+//! Groups count such kills but do not say which process it was. The log does, in one line a kill (since Linux 4.19):
 //!
 //! ```text
 //!   oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/pando/7,task_memcg=/pando/7,task=hog,pid=123,uid=0
 //! ```
 //!
-//! A process chooses its name, and may choose one that looks like a part of the line: so the fields behind it are read
+//! A process chooses its name, and may choose one that looks like a part of the line. So the fields after it are read
 //! from the end, and those before it from the beginning, where no slash can be forged.
 
 use std::fs::File;
@@ -35,8 +35,8 @@ fn shown(text: &str) -> usize {
     text.len().saturating_sub(3 * text.matches("\\x").count())
 }
 
-/// Reads a line of the kernel's log; `None` for one that tells of no kill, or of which cannot be told whose process it
-/// was: tasks and groups have the names that their owners chose, and one guest must not speak for another.
+/// Reads a line of the kernel's log; `None` for one that reports no kill, or that does not prove whose process it was.
+/// Tasks and groups have the names that their owners chose, and one guest must not speak for another.
 pub fn victim(line: &str) -> Option<Victim> {
     // What stands further on in a message may be a guest's words, such as a program's path.
     let text = line.split_once(';')?.1.strip_prefix("oom-kill:constraint=")?.trim_end();

@@ -1,9 +1,10 @@
 //! The files that a set of processes has open, all together: what no group counts.
 //!
 //! The directory /proc/PID/fd has as its size the number of its entries (since Linux 6.2), so counting costs
-//! microseconds a process. Who has reached what he may have gets no more: each of his processes is bounded to what it
-//! has open (RLIMIT_NOFILE, soft), until there is room again. Where the kernel lets nobody bound others, or processes
-//! were faster, the one that holds the most is ended. The hard bound that needs no looking is `pids` × `files`.
+//! microseconds a process. A group that has reached what it may have gets no more: each of its processes is bounded to
+//! what it has open (RLIMIT_NOFILE, soft), until there is room again. Where the kernel does not let this process bound
+//! others, or processes were faster, the one that holds the most is ended. The hard bound that needs no looking is
+//! `pids` × `files`.
 
 use crate::groups::{Controller, Groups};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};

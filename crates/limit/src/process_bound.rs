@@ -1,7 +1,7 @@
 //! How many processes and threads a set may have that was given no number: numbers of processes are the machine's, and
 //! one set that takes all leaves none to anybody else, the host's root among them.
 //!
-//! It is written when groups are made, ahead of whoever will live in them, so it costs no start anything.
+//! It is written when groups are made, before any process lives in them, so it costs no start anything.
 
 use crate::apply::write;
 use pando_kernel::cgroup::Seat;

@@ -1,6 +1,6 @@
-//! Promptness: what is reserved is of little use to a server that gets it milliseconds late. Whoever has a reservation
-//! of processor time has short slices, so that a neighbour's thread that is at work when one of his wakes makes room at
-//! once, and does not first use up its own. What each gets in all stays as the weights say.
+//! Promptness: what is reserved is of little use to a server that gets it milliseconds late. A group with a reservation
+//! of processor time has short slices. So a neighbour's thread that is at work when one of its threads wakes makes room
+//! at once, and does not first use up its own slice. What each gets in all stays as the weights say.
 
 use crate::groups::{Controller, Groups};
 use pando_kernel::time_slice;
@@ -12,8 +12,8 @@ use std::time::Duration;
 /// base slice).
 pub const SLICE: Duration = Duration::from_micros(300);
 
-/// How often to look again for threads that were started meanwhile by one whose turn had not come: who starts them
-/// without end is not waited for.
+/// How often to look again for threads that were started meanwhile by one whose turn had not come. A process that
+/// starts them without end is not waited for.
 const ROUNDS: u32 = 4;
 
 /// Gives the threads in some groups short slices, or usual ones again; what they start has the same. Best effort:

@@ -1,6 +1,6 @@
 //! Quantities as people write them: `512M`, `25%`, `1.5`, `0-3,6`.
 //!
-//! Each reader says why it takes no other text, in words that fit behind "… cannot be 'x': ".
+//! Each reader says why it takes no other text, in words that fit after "… cannot be 'x': ".
 
 /// A size in bytes: a number, with K, M, G or T for powers of 1024, and an optional `B` or `iB`.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -94,7 +94,7 @@ pub fn list(text: &str) -> Result<Vec<u32>, String> {
         ranges.push((first, last));
     }
     ranges.sort_unstable();
-    // Each number once from the start: whoever made an image wrote this, and a few bytes say all numbers again.
+    // Each number once from the start: an image's maker wrote this, and a few bytes could say all numbers again.
     let (mut found, mut next) = (Vec::new(), 0);
     for (first, last) in ranges {
         found.extend(first.max(next)..=last);

@@ -4,8 +4,8 @@ use crate::apply::{self, ApplyError};
 use crate::groups::{Controller, Groups};
 use crate::setting::Setting;
 
-/// The period, in microseconds. With the kernel's usual 100 ms whoever has used up his time waits for up to 172 ms;
-/// with 20 ms for 20.
+/// The period, in microseconds. With the kernel's usual 100 ms a group that has used up its time waits for up to 172
+/// ms; with 20 ms for 20.
 const PERIOD: f64 = 20_000.0;
 
 /// The least time a period that the kernel takes, in microseconds.

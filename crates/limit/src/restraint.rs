@@ -1,7 +1,7 @@
-//! Restraint: those who have more than their due are held to it while somebody goes without what is reserved for him.
+//! Restraint: groups that have more than their due are held to it while another goes without what is reserved for it.
 //!
-//! Weights divide each processor by itself. Who sleeps and wakes thousands of times a second (a database and its
-//! clients) is often queued on one processor as a whole, and a single busy thread, however light, has the other for
+//! Weights divide each processor by itself. Threads that sleep and wake thousands of times a second (a database and its
+//! clients) are often queued on one processor as a whole, and a single busy thread, however light, has the other for
 //! itself: beside one such thread a database with nine tenths reserved was seen with half of the machine. A bound helps
 //! where weights do not:
 //!
@@ -10,13 +10,13 @@
 //!                                                          └─it did not──▶ calm, and left alone for ever longer
 //! ```
 //!
-//! Once it has helped it is begun again at the first look that finds somebody short: who paused and went on would lose
-//! a third of a second each time.
+//! Once it has helped it is begun again at the first look that finds a group short: one that paused and went on would
+//! lose a third of a second each time.
 //!
-//! From outside nobody can see what a group would use. Where the kernel tells how much its processes wait for a
-//! processor, only who waits is short; where it does not, whoever has less than is reserved for him is tried.
+//! From outside it cannot be seen what a group would use. Where the kernel tells how much its processes wait for a
+//! processor, only a group that waits is short; where it does not, one that has less than its reservation is tried.
 
-/// Of what is reserved, the part below which somebody goes without: where he is known to wait, and where that is not
+/// Of what is reserved, the part below which a group goes without: where it is known to wait, and where that is not
 /// known.
 const SHORT_AND_WAITS: f64 = 0.97;
 const SHORT: f64 = 0.9;
@@ -24,16 +24,16 @@ const SHORT: f64 = 0.9;
 /// Waiting for less than this part of the time is what every program does now and then.
 pub(crate) const WAITING: f64 = 0.1;
 
-/// How much more than his due is too much: by a factor, and as a part of the machine.
+/// How much more than its due is too much: by a factor, and as a part of the machine.
 const TOO_MUCH: (f64, f64) = (1.25, 0.01);
 
-/// Looks that somebody has to be short for, looks that a trial takes, and those at its beginning that show what was
+/// Looks that a group has to be short for, looks that a trial takes, and those at its beginning that show what was
 /// before.
 const PATIENCE: u32 = 2;
 const TRIAL: u32 = 5;
 const SETTLES: u32 = 2;
 
-/// Of what was taken from others, what has to have come to those who were short.
+/// The part of what was taken from others that has to have come to those that were short.
 const WORTH_IT: f64 = 0.25;
 
 /// The longest that nothing is tried after a trial that did not help, in looks; and after how many a restraint is
@@ -48,21 +48,21 @@ const PROVEN: u32 = 600;
 /// proves nothing.
 const NEWEST: f64 = 0.2;
 
-/// Somebody, as far as this goes.
+/// One group, as far as restraint needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Party {
-    /// What is reserved for him, as a fraction of the machine.
+    /// What is reserved for it, as a fraction of the machine.
     pub(crate) reserve: f64,
-    /// What he is due if all that are short want it all.
+    /// What it is due if all that are short want it all.
     pub(crate) due: f64,
-    /// What he had.
+    /// What it had, as a fraction of the machine.
     pub(crate) rate: f64,
-    /// The part of the time in which one of his processes waited for a processor, where the kernel tells.
+    /// The part of the time in which one of its processes waited for a processor, where the kernel tells.
     pub(crate) waits: Option<f64>,
 }
 
 impl Party {
-    /// Whether he goes without something that is reserved for him.
+    /// Whether it goes without something that is reserved for it.
     pub(crate) fn is_short(&self) -> bool {
         let (least, wants) = self.waits.map_or((SHORT, true), |part| (SHORT_AND_WAITS, part >= WAITING));
         self.reserve > 0.0 && wants && self.rate < least * self.reserve
@@ -79,7 +79,7 @@ enum Phase {
     Calm,
     OnTrial {
         looks: u32,
-        /// What those who were short had before, what was to come to them, and what they had since.
+        /// What those that were short had before, what was to come to them, and what they had since.
         before: f64,
         freed: f64,
         since: f64,
@@ -103,7 +103,7 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restraint {
     phase: Phase,
-    /// Looks in which somebody was short, and what was seen in them together: one alone says little.
+    /// Looks in which a group was short, and what was seen in them together: one alone says little.
     short_for: u32,
     short: Seen,
     /// Looks until another trial, and how many that were.
@@ -119,11 +119,11 @@ impl Restraint {
         self.phase != Phase::Calm
     }
 
-    /// Takes in what everybody who is awake had since the last look.
+    /// Takes in what all that are awake had since the last look.
     pub(crate) fn look(&mut self, parties: &[Party]) {
         let with_reserve = || parties.iter().filter(|party| party.reserve > 0.0);
         let had: f64 = with_reserve().map(|party| party.rate).sum();
-        // Who is told of as waiting wants more; of the others nobody knows.
+        // A group that is known to wait wants more; of the others it is not known.
         let wanted = with_reserve().any(|party| party.waits.is_none_or(|part| part >= WAITING));
         self.rest = self.rest.saturating_sub(1);
         self.proven = self.proven.saturating_sub(1);

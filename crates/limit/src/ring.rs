@@ -53,7 +53,7 @@ impl Ring {
         (first..next).map(|number| self.read(&file, number)).collect()
     }
 
-    /// How many records there ever were; 0 for a file that is none of ours, or of another size.
+    /// How many records there ever were; 0 for a file of another make, or of another size.
     fn next(&self, file: &File) -> io::Result<u64> {
         let mut header = [0; HEADER as usize];
         match file.read_exact_at(&mut header, 0) {

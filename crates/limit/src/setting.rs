@@ -88,7 +88,7 @@ pub struct Site<'a> {
 }
 
 /// The settings of limits, in the order in which they are to be made. Weights of processor time are not among them:
-/// those depend on who else is busy (see [`crate::governor`]).
+/// those depend on which others are busy (see [`crate::governor`]).
 pub fn plan(limits: &Limits, site: &Site<'_>, processors: u32) -> Result<Vec<Setting>, Refusal> {
     let mut settings = Vec::new();
     cpu(&limits.cpu, site, processors, &mut settings)?;

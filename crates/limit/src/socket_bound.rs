@@ -1,7 +1,7 @@
 //! Memory in the buffers of sockets.
 //!
-//! Version 2 counts it with all other memory. Version 1 does so in a file of its own, and not at all where nobody has
-//! said a bound there: whoever sends to himself and never reads then has as much as the whole machine grants to all
+//! Version 2 counts it with all other memory. Version 1 does so in a file of its own, and not at all where no bound was
+//! written there. A process that sends to itself and never reads then has as much as the whole machine grants to all
 //! sockets (tcp(7), tcp_mem; udp(7), udp_mem), beside any limit of memory.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use pando_kernel::CallError;
 /// there was a bound is not counted.
 const FILE: &str = "memory.kmem.tcp.limit_in_bytes";
 
-/// What it comes from, said so that it is told from the limit on all other memory.
+/// What it comes from, in words that differ from the limit on all other memory.
 const KEY: &str = "memory.limit of sockets";
 
 /// What the machine grants to the sockets of one protocol: the low mark, that of pressure, and the most, in pages.

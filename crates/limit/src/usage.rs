@@ -57,7 +57,7 @@ impl Usage {
     }
 }
 
-/// Nanoseconds that were used, and in which somebody was held back.
+/// Nanoseconds that were used, and in which the group was held back.
 fn processor_time(groups: &Groups) -> (u64, u64) {
     let used = CpuMeter::open(groups).ok().flatten().and_then(|meter| meter.read().ok()).unwrap_or(0);
     let stat = text(groups.file(Controller::Cpu, "cpu.stat"));

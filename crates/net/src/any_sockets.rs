@@ -11,11 +11,11 @@ pub struct Holder {
     pub protocol: &'static str,
     /// The number of the port.
     pub port: u16,
-    /// Who holds it, as far as this user may know.
+    /// The program that holds it, as far as this user may know.
     pub process: Option<String>,
 }
 
-/// The tables of sockets, and the state in which one of them waits for whoever comes.
+/// The tables of sockets, and the state in which one of them waits for clients.
 const TABLES: [(&str, &str, &str); 4] =
     [("tcp", "tcp", "0A"), ("tcp6", "tcp", "0A"), ("udp", "udp", "07"), ("udp6", "udp", "07")];
 

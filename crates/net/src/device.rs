@@ -86,8 +86,8 @@ impl Devices {
         &self.all
     }
 
-    /// Puts an address on a device, usable at once: whoever gives addresses to guests knows that they are free, so
-    /// there is no waiting for others to object (duplicate address detection).
+    /// Puts an address on a device, usable at once: the operator who gives addresses to guests knows that they are
+    /// free, so there is no waiting for others to object (duplicate address detection).
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Hearing a reader without waiting for one that was taken over and says nothing any more.
 //!
-//! What it may still do is to sleep: that takes no processor time, which is bounded. Whoever waits for it looks, now
-//! and then, whether it has done anything since, and whether there is something that it could read: one that waits for
-//! its input is not standing still.
+//! What it may still do is to sleep: that takes no processor time, which is bounded. So the caller that waits for it
+//! looks, now and then, whether it has done anything since, and whether there is something that it could read: one that
+//! waits for its input is not standing still.
 
 use pando_kernel::mistake::planted;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,8 +11,8 @@ use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Seconds between two looks. A disk that has hung up for so long is told by the kernel: who waits for it does not
-/// sleep.
+/// Seconds between two looks. A disk that has hung up for so long is reported by the kernel: a process that waits for
+/// it does not sleep.
 const SECONDS: i64 = 120;
 
 pub(crate) struct Attended {

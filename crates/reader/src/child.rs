@@ -36,7 +36,7 @@ pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>, par
         exit(NOT_CONFINED);
     }
     misbehave(&job);
-    // Whoever does not listen any more has ended this process, or is about to.
+    // A caller that does not listen any more has ended this process, or is about to.
     let _ = serve(&job, parsers, Descriptor(rustix::stdio::stdin()), Descriptor(rustix::stdio::stdout()));
     exit(DONE);
 }
@@ -93,7 +93,7 @@ fn misbehave(job: &Job) {
     if let Some(lie) =
         pando_kernel::mistake::plant().and_then(|planted| Some(planted.strip_prefix("reader.lie.")?.to_owned()))
     {
-        // Whoever has heard enough ends this process.
+        // A caller that has heard enough ends this process.
         let _ = lies::tell(&lie, Descriptor(rustix::stdio::stdout()));
         exit(DONE);
     }

@@ -52,7 +52,7 @@ pub struct CopyEntry {
 }
 
 impl CopyEntry {
-    /// Whether it can be an entry at all. Its paths are looked at by whoever resolves them.
+    /// Whether it can be an entry at all. Its paths are looked at by the code that resolves them.
     pub(crate) fn is_possible(&self) -> bool {
         self.path.len() < LONGEST_PATH && self.link.len() < LONGEST_PATH && self.mode & !0o7777 == 0
     }
@@ -65,7 +65,7 @@ pub enum StreamError {
     /// It cannot be read, or is no tar stream.
     #[error("cannot read the tar stream: {0}")]
     Read(io::Error),
-    /// It has what is refused.
+    /// The stream has what is refused.
     #[error("the tar stream has {0}")]
     Has(String),
 }
@@ -92,7 +92,7 @@ fn refuse<T>(what: impl Into<String>) -> Result<T, StreamError> {
     Err(StreamError::Has(what.into()))
 }
 
-/// A number of a header that is none.
+/// A number of a header that cannot be read.
 fn wrong<E>(_: E) -> StreamError {
     StreamError::Has("a wrong header".to_owned())
 }

@@ -80,7 +80,7 @@ pub(crate) enum Impossible {
 }
 
 impl Entry {
-    /// Whether it can be an entry at all. Its paths are looked at by whoever resolves them.
+    /// Whether it can be an entry at all. Its paths are looked at by the code that resolves them.
     pub(crate) fn check(&self) -> Result<(), Impossible> {
         for id in [self.uid, self.gid] {
             owner(id.into())?;

@@ -1,6 +1,6 @@
-//! An exported image: a name and its parts, in portions. Who writes it is the daemon; the format is described there.
+//! An exported image: a name and its parts, in portions. The daemon writes it; the format is described there.
 //!
-//! The last part is its signature, which is made when all others are written: by somebody else, who appends it as a
+//! The last part is its signature, which is made when all others are written: by the command, which appends it as a
 //! frame of its own.
 
 use crate::failure::Failure;

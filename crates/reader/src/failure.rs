@@ -12,9 +12,9 @@ pub enum Failure {
     Input(Option<i32>, String),
     /// It is packed in a way that is known and not handled.
     Format(String),
-    /// It is no tar archive at all.
+    /// The input is no tar archive at all.
     NotAnArchive,
-    /// It is damaged, or cut short.
+    /// The archive is damaged, or cut short.
     Damaged {
         /// The place in the input.
         place: Place,

@@ -14,8 +14,7 @@ fn chosen(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(choice, rest)| (*choice, rest))
 }
 
-/// All that a reader says of an input: the last is an end, or what is wrong, and whoever started it understands every
-/// word.
+/// All that a reader says of an input: the last is an end, or what is wrong, and its caller understands every word.
 fn said_of(job: &Job, input: &[u8]) -> Vec<Message> {
     let mut said = Vec::new();
     serve(job, &[], input, &mut said).expect("a vector takes everything");

@@ -2,8 +2,8 @@
 //!
 //! Archives, images and exports are made by others. What understands them, decompressors, tar, JSON, is large, partly
 //! C, and was wrong before. So none of it runs where root's powers are: a *reader* is a process of this program that
-//! gives up everything but the descriptors it began with, reads one input, and says what is in it. Whoever started it
-//! gets plain data of few types ([`Message`]), checks that again, and does with it what powers are needed for.
+//! gives up everything but the descriptors it began with, reads one input, and says what is in it. Its caller gets
+//! plain data of few types ([`Message`]), checks that again, and does with it what powers are needed for.
 //!
 //! ```text
 //!   the caller                                      the reader: no user's id, no capabilities, no files, no sockets,
@@ -17,8 +17,8 @@
 //!
 //! Signatures of exports are checked by `ssh-keygen`, which is started in the same way by the [`signature`] module: it
 //! has the signature, the statement that was signed and the list of signers, and nothing else that it could change or
-//! speak to (`verifier`). What was signed is digested by whoever hears a reader, and not by the reader: one that was
-//! taken over cannot pass other content off as what was signed.
+//! speak to (`verifier`). What was signed is digested by the reader's caller, and not by the reader: one that was taken
+//! over cannot pass other content off as what was signed.
 //!
 //! A reader that is taken over by what it reads can say anything, or nothing at all: it can lie about what is in an
 //! archive, which its maker could as well have put there. Content that it has not told of is not heard, and one that

@@ -5,7 +5,7 @@ use crate::serve::End;
 use crate::wire::{LONGEST_CONTENT, Message, Teller};
 use std::io::{self, Write};
 
-/// Tells one, by its name; behind a colon may stand a path.
+/// Tells one, by its name; after a colon may stand a path.
 pub(crate) fn tell(lie: &str, out: impl Write) -> io::Result<()> {
     let (name, path) = lie.split_once(':').unwrap_or((lie, ""));
     if name == "silence" {

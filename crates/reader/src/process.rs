@@ -1,4 +1,4 @@
-//! The side of whoever wants something read: starts a reader, and hears it.
+//! The caller's side: it starts a reader, and hears it.
 
 use crate::attended::Attended;
 use crate::child::{NAME, NOT_CONFINED};
@@ -30,7 +30,7 @@ pub enum ReaderError {
     /// The reader is no more.
     #[error(transparent)]
     Died(#[from] Died),
-    /// It could not be started.
+    /// The reader could not be started.
     #[error("the process that reads it, which has no powers, cannot be started: {0}")]
     Start(io::Error),
 }
@@ -57,7 +57,7 @@ pub enum Died {
     /// It stood still, with something to read.
     #[error("the process that reads it has stood still for minutes, with something to read, and was ended")]
     Still,
-    /// It said what a reader never says.
+    /// The reader said what a reader never says.
     #[error("the process that reads it said what no reader says, and was ended")]
     Nonsense,
 }

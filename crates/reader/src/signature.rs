@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// What signatures of exports are for: one that was made for something else, a commit or a letter, is none.
+/// What signatures of exports are for: one that was made for something else, a commit or a letter, does not count.
 pub const NAMESPACE: &str = "pando-image";
 
 /// The longest signature: a key of 16,384 bits with its certificate takes a quarter of it.
@@ -53,12 +53,12 @@ pub struct Signed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignatureError {
-    /// It is none, or not of this.
+    /// The signature is damaged, or was made of something else.
     #[error(
         "its signature does not fit its content ({0}): it was changed after it was signed, or the signature is damaged"
     )]
     Wrong(String),
-    /// It is right, and nobody's who is believed.
+    /// The signature is right, and its signer is not on the list.
     #[error("it is signed with the key {key}, which is not believed: {why}")]
     NotBelieved {
         /// The key that signed it.
@@ -66,7 +66,7 @@ pub enum SignatureError {
         /// The message that ssh-keygen printed.
         why: String,
     },
-    /// It is too long to be one.
+    /// The signature is too long to be one.
     #[error("its signature is longer than 64 KiB")]
     TooLong,
     /// The signature could not be checked.
@@ -74,7 +74,7 @@ pub enum SignatureError {
     Unchecked(String),
 }
 
-/// Looks whether a signature is one of this statement, and by whom.
+/// Checks that a signature is one of this statement, and says by which signer.
 ///
 /// # Errors
 ///
@@ -189,7 +189,7 @@ fn listen(child: &mut Child) -> io::Result<String> {
 fn last_words(heard: &OwnedFd) -> String {
     let mut bytes = Vec::new();
     if let Ok(pipe) = heard.try_clone() {
-        // It ends with an error where somebody still has the other end.
+        // It ends with an error where another process still has the other end.
         let _ = File::from(pipe).take(4096).read_to_end(&mut bytes);
     }
     let text = String::from_utf8_lossy(&bytes);

@@ -111,7 +111,7 @@ impl<R: Read> TarReader<R> {
         Content { reader: self }
     }
 
-    /// Reads on behind the end of the archive, some megabytes. False: that was the end of the stream.
+    /// Reads on after the end of the archive, some megabytes. False: that was the end of the stream.
     pub(crate) fn drain(&mut self) -> io::Result<bool> {
         self.consume(self.buffer.len() - self.start);
         Ok(io::copy(&mut self.source.by_ref().take(DRAIN_STEP), &mut io::sink())? > 0)

@@ -1,4 +1,4 @@
-//! The process that becomes `ssh-keygen`, to look at a signature that somebody else has made.
+//! The process that becomes `ssh-keygen`, to look at a signature that another has made.
 //!
 //! It is started as a reader is, with all that it needs in one sealed memory file, and gives up what it can before it
 //! executes that program: it has a user id of its own, no capabilities and no way to any, may read programs and
@@ -48,7 +48,7 @@ pub(crate) struct Question {
     pub(crate) what: What,
 }
 
-/// Whether it is one at all; who may have made it; whether somebody has.
+/// Whether it is a signature at all; who may have made it; whether one of the signers has.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum What {
     Valid,

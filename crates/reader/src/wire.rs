@@ -43,7 +43,7 @@ pub enum Message {
     Part(u8),
     /// The input was read to its end.
     End(End),
-    /// It could not be read.
+    /// The input could not be read.
     Failed(Failure),
 }
 

@@ -70,7 +70,7 @@ fn outcome(result: isize) -> Result<usize, Errno> {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 // SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed, so the stack is aligned,
-// exchanged for the program's own if there is one, and the program called. Whoever calls it never returns here.
+// exchanged for the program's own if there is one, and the program called. Nothing returns here.
 unsafe extern "C" fn _start() -> ! {
     naked_asm!(
         "xor ebp, ebp", "and rsp, -16", "call {stack}", "mov rdi, rax", "test rax, rax", "cmovnz rsp, rax", "call {program}", "ud2",
@@ -171,8 +171,8 @@ pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
 /// Starts a process that does `act` with a copy of `with` in this one's memory, on a stack of its own, beside this one
 /// and in new namespaces and, if given, in a cgroup (clone3(2), CLONE_VM). A guest keeps the two for as long as it
 /// runs, and what they have in memory is the same. Not what they do upon signals: when the first process of a pid
-/// namespace ends the kernel has it ignore its children's ends, and who shares that (CLONE_SIGHAND) never learns how it
-/// ended.
+/// namespace ends the kernel has it ignore its children's ends, and a process that shares that (CLONE_SIGHAND) never
+/// learns how it ended.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn share<T>(
     (namespaces, cgroup): (u32, Option<BorrowedFd<'_>>),

@@ -46,9 +46,9 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
     }
 }
 
-/// Tells by number where the calls of this process wait, and waits until whoever answers them has taken it: it cannot
-/// be sent, since to send a descriptor takes a call that waits for an answer itself. Before the word that it has comes
-/// what else is to be looked up first.
+/// Tells by number where the calls of this process wait, and waits until the process that answers them has taken it: it
+/// cannot be sent, since to send a descriptor takes a call that waits for an answer itself. Before the word that it has
+/// comes what else is to be looked up first.
 fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
     // Charged to the guest as all that the command will look up, and older: as long as the kernel knows it, it has
     // forgotten none of that. What is answered does not matter.
@@ -127,7 +127,7 @@ fn user(terminal: bool, uid: u32, gid: u32, groups: &[u8]) -> Result<(), Errno> 
     rustix::thread::set_thread_groups(list.get(..count).ok_or(Errno::INVAL)?)?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    // The memory is lent by the first process, who keeps it.
+    // The memory is lent by the first process, which keeps it.
     bare::undumpable();
     // A filter can say that a call has succeeded.
     if bare::ids()? == wanted { Ok(()) } else { Err(Errno::PERM) }

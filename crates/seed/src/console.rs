@@ -13,8 +13,8 @@ use rustix::pty::OpenptFlags;
 /// How much is carried at a time: what a terminal holds (`N_TTY_BUF_SIZE`, linux/tty.h).
 const MOST: usize = 4096;
 
-/// How often that is done at most for a guest that has ended: a terminal holds less, and nobody is left who would print
-/// more.
+/// How often that is done at most for a guest that has ended: a terminal holds less, and no process is left that would
+/// print more.
 const LAST_TIMES: usize = 64;
 
 /// A console.

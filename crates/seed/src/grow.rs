@@ -209,7 +209,7 @@ impl Growing {
         if self.plan.is_empty() {
             self.stand(None, None);
         }
-        // While nobody is there yet who would have to go again.
+        // While no process is there yet that would have to go again.
         word.map(|index| self.luggage.fd(index)).transpose()?;
         let mut stack = Room::for_stack()?;
         let command = bare::lend(&mut stack, self, |growing| {

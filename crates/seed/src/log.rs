@@ -1,7 +1,7 @@
 //! A guest's log: a file of the host's that takes no more of the disk than its bound, whatever the guest prints.
 //!
 //! The guest never has it. What it prints arrives over a pipe, or on its console, and the seed is the only one that
-//! writes. Beyond its bound a log loses its beginning, in place: who follows it reads on where he is.
+//! writes. Beyond its bound a log loses its beginning, in place: a program that follows it reads on where it is.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::FallocateFlags;
@@ -79,7 +79,7 @@ impl Log {
             if beginning > 0 {
                 rustix::fs::fallocate(&self.file, flags, 0, beginning)?;
             }
-            // What a file system has set aside behind the end for what comes next counts as well.
+            // What a file system has set aside after the end for what comes next counts as well.
             rustix::fs::ftruncate(&self.file, length)
         };
         // Not every file system has holes, and one that is full may have none to make.

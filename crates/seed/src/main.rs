@@ -10,8 +10,8 @@
 //! negative one is an error number.
 //!
 //! Its user namespace is made in the name of the guest's own first id. What the kernel counts for each user (inotify
-//! instances, timers, queued signals, namespaces, …) it counts twice: inside, and for the user of the host who made the
-//! namespace. Were that the host's root, one guest could use up what all others and the host itself have.
+//! instances, timers, queued signals, namespaces, …) it counts twice: inside, and for the user of the host that made
+//! the namespace. Were that the host's root, one guest could use up what all others and the host itself have.
 
 #![no_std]
 #![no_main]
@@ -97,8 +97,8 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
     say(handshake, 0)
 }
 
-/// Has `owner` be who makes the next user namespace. The real id stays root's: for another the new namespace would be
-/// bound to root's own limit of processes. Capabilities stay too, which hosts ask for that let nobody else make such
+/// Has `owner` make the next user namespace. The real id stays root's: for another the new namespace would be bound to
+/// root's own limit of processes. Capabilities stay too, which hosts ask for that let no other user make such
 /// namespaces; a new namespace begins with neither.
 fn own_by(owner: u32) -> Result<(), Errno> {
     set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;

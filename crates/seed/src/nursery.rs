@@ -10,7 +10,7 @@ use crate::packet;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-/// The descriptors of an order come in this order; behind them the `tasks` files of version 1.
+/// The descriptors of an order come in this order, followed by the `tasks` files of version 1.
 const HANDSHAKE: usize = 0;
 const LISTENER: usize = 1;
 const LOCK: usize = 2;

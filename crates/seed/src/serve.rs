@@ -266,7 +266,7 @@ impl Seed<'_> {
         self.processes[index] = None;
         if pid == self.trunk && self.trunk_ended.is_none() {
             self.trunk_ended = Some(status.as_raw());
-            // Whoever hears of the end looks into the log.
+            // A daemon that hears of the end looks into the log.
             self.finish_log();
         }
         self.answer(Answer::Ended { pid, status: status.as_raw() }, None);

@@ -203,8 +203,8 @@ pub enum Step<'a> {
         program: &'a [u8],
     },
     /// Have system calls wait for answers by a program of classic BPF. Where they arrive is told by the number of a
-    /// descriptor of this process; whoever has taken it says what to [look up](crate::FIRST_LOOKED_UP) besides, by
-    /// paths with a zero at the end, and then, without one, that it is taken; and answers them.
+    /// descriptor of this process; the process that has taken it says what to [look up](crate::FIRST_LOOKED_UP)
+    /// besides, by paths with a zero at the end, and then, without one, that it is taken; and answers them.
     Supervise {
         /// The socket that the number goes out over, and a word comes back.
         fd: u8,
@@ -217,8 +217,8 @@ pub enum Step<'a> {
         /// The capabilities that are kept.
         keep: Capabilities,
     },
-    /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps
-    /// behind it, it idles.
+    /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps after
+    /// it, it idles.
     Trunk {
         /// An eventfd that takes the command's exit code + 1 as soon as the command has ended, if nothing is left of
         /// what it began: this process's own end, and the news of it, take the kernel longer than all else.

@@ -59,8 +59,8 @@ fn reap(command: Option<i32>, heard: bool) {
     };
     let Some(status) = ended else { return };
     let code = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal)).unwrap_or(125);
-    // Whoever hears of the end may count on everything that the command began being over: what has lost its parent is a
-    // child of this process.
+    // A daemon that hears of the end may count on everything that the command began being over: what has lost its
+    // parent is a child of this process.
     if heard && matches!(rest, Err(Errno::CHILD)) {
         let count = u64::from(code.unsigned_abs()) + 1;
         let _ = rustix::io::write(bare::standard_input(), &count.to_ne_bytes());

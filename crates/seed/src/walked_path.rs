@@ -19,7 +19,7 @@ impl WalkedPath {
     pub fn new(text: &CStr) -> Result<Self, PathTooLong> {
         let text = text.to_bytes();
         let mut bytes = [0; LONGEST];
-        // A zero has to fit in behind it.
+        // A zero has to fit in after it.
         bytes.get_mut(..text.len()).filter(|_| text.len() < LONGEST).ok_or(PathTooLong)?.copy_from_slice(text);
         Ok(Self { bytes, length: text.len() })
     }

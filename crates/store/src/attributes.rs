@@ -85,7 +85,7 @@ pub(crate) fn apply(stat: &Stat, object: BorrowedFd<'_>, kind: FileType) -> Resu
     let path = by_descriptor(object);
     let owner = (Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)));
     match rustix::fs::chownat(object, "", owner.0, owner.1, AtFlags::EMPTY_PATH) {
-        // Somebody who tries the store without root keeps what is theirs.
+        // A user who tries the store without root keeps what is theirs.
         Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {}
         done => done?,
     }

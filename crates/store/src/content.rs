@@ -21,7 +21,7 @@ pub(crate) fn copy(from: &File, to: &File) -> io::Result<()> {
     while let Some((start, end)) = next_data(from, at, size)? {
         at = copy_run(from, to, start, end)?;
         if at < end {
-            // It was cut short meanwhile; whoever compares digests will notice.
+            // The file was cut short meanwhile; the caller that compares digests will notice.
             break;
         }
     }

@@ -29,7 +29,7 @@ pub(crate) fn of_file(file: &File) -> std::io::Result<(Sha256HashValue, u64)> {
 }
 
 /// The content of a small file, and its digest: read once, so that what is written elsewhere is what the digest is of,
-/// whoever writes to the file meanwhile. `None` for a larger one than `most` bytes.
+/// whatever writes to the file meanwhile. `None` for a larger one than `most` bytes.
 pub(crate) fn of_small_file(
     file: &File,
     size: u64,

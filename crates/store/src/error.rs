@@ -28,13 +28,13 @@ pub enum StoreError {
          'pando unify' and one more start make it fit both"
     )]
     WrittenOverImage(String),
-    /// Somebody else works with the store.
+    /// Another process works with the store.
     #[error("the store is in use by another process or by a guest that is being created; try again when that is done")]
     Busy,
 }
 
 impl StoreError {
-    /// It as an error of a call, for those who know no others.
+    /// The error as one of a call, for callers that know no others.
     pub fn into_call(self) -> CallError {
         match self {
             Self::Call(error) => error,

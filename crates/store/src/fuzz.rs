@@ -9,7 +9,7 @@ use composefs::tree::{Directory, FileSystem, Inode, Stat};
 use std::ffi::OsStr;
 use zerocopy::IntoBytes;
 
-/// A table of known files behind a checksum that is right: it is refused, or says the same when it is written again.
+/// A table of known files with a right checksum before it: it is refused, or says the same when it is written again.
 pub fn known_files(data: &[u8]) {
     let _ = Known::from_bytes(data);
     let sum = FsVerityHasher::<Sha256HashValue>::hash(data);

@@ -1,9 +1,9 @@
 //! Which parts of a layer's objects guests really use, so that they can be in memory before the next guest asks for
 //! them.
 //!
-//! The kernel charges a page of a file to the group of whoever has it read from the disk, and all others use it for
-//! nothing. Among guests that share files, that is whichever starts first after a boot: its limit pays for everybody.
-//! So what guests had in memory is noted, and read ahead by the daemon, in whose group the pages then are.
+//! The kernel charges a page of a file to the group that has it read from the disk, and all others use it for nothing.
+//! Among guests that share files, that is whichever starts first after a boot: its limit pays for all. So what guests
+//! had in memory is noted, and read ahead by the daemon, in whose group the pages then are.
 //!
 //! ```text
 //!   a guest has run ──note──▶ known/hot-LAYER: objects, and which parts of them ──the layer is mounted──▶ warm

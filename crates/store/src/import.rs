@@ -28,7 +28,7 @@ pub enum Taking {
 pub struct Imported {
     /// The layer that the tree became.
     pub layer: LayerId,
-    /// To be held until somebody says that the layer is in use.
+    /// The lease to hold until the layer is noted as in use.
     pub lease: Lease,
     /// How many contents the store did not have before; the image is not counted.
     pub new_objects: u64,
@@ -135,7 +135,7 @@ const BLOCK: i64 = 512;
 /// After how many bytes it is told again how many there were.
 const TOLD: u64 = 8 << 20;
 
-/// How much was dealt with, and who wants to know.
+/// How much was dealt with, and whom to report that to.
 struct Meter<'a> {
     progress: &'a (dyn Fn(u64) + Sync),
     bytes: AtomicU64,

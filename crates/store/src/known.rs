@@ -58,7 +58,7 @@ impl Fingerprint {
     }
 }
 
-/// Whether a file has extended attributes that a layer keeps; who sets one moves the file's time of change.
+/// Whether a file has extended attributes that a layer keeps; to set one moves the file's time of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extras {
     /// It has none.

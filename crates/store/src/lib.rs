@@ -23,8 +23,8 @@
 //! repair, knowing unchanged files again without reading them, sharing blocks of files that are in use
 //! ([`Survey::share_live`]), and having in memory what guests use before they are charged for it ([`Store::warm`]).
 //!
-//! A store knows no guests: whoever collects or verifies says which layers are in use. Locks say who works with it;
-//! they end with their holder.
+//! A store knows no guests: the caller that collects or verifies says which layers are in use. Locks say which process
+//! works with it; they end with their holder.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! Sharing the blocks of files that are in use, where the file system can (btrfs, xfs).
 //!
 //! A running guest's files must not be exchanged for others. But the kernel can have two files share the blocks of what
-//! both contain, comparing them itself with both locked: nothing that can be observed changes, not even a time, and
-//! whoever writes gets blocks of its own again. That saves disk and no memory, since each file keeps its own pages;
-//! memory is saved when the guest is next started from a layer.
+//! both contain, comparing them itself with both locked: nothing that can be observed changes, not even a time, and a
+//! write gets blocks of its own again. That saves disk and no memory, since each file keeps its own pages; memory is
+//! saved when the guest is next started from a layer.
 
 use crate::known::{Extras, Known};
 use crate::look::{Place, inside};

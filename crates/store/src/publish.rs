@@ -10,7 +10,7 @@
 //!
 //! The first barrier is one for the whole file system where much is new, or where another import's barriers may be
 //! missing: one that is under way, or has died or failed between 2 and 3, shows by its staging directory. Else it is
-//! one for each new file: who wants one more guest does not wait for what all others have written.
+//! one for each new file: a user who wants one more guest does not wait for what all others have written.
 //!
 //! A crash before 4 leaves objects that nobody asks for, which the next collection removes; never a name without its
 //! content.

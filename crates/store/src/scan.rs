@@ -131,7 +131,7 @@ pub(crate) fn scan(root: BorrowedFd<'_>, contents: &dyn Contents) -> Result<File
 struct Scanner<'a> {
     contents: &'a dyn Contents,
     parts: Mutex<Parts>,
-    /// Files with several names that somebody reads or has read, by device and inode.
+    /// Files with several names that are being read or were read, by device and inode.
     claimed: Mutex<HashSet<(u64, u64)>>,
     /// Why it is given up.
     failure: OnceLock<ImportError>,

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Staging<'a> {
     store: &'a Store,
-    /// Those that have names.
+    /// The directory of the objects that have names.
     objects: OwnedFd,
     directory: TemporaryDirectory,
     staged: Mutex<HashSet<Sha256HashValue>>,
@@ -92,9 +92,9 @@ impl<'a> Staging<'a> {
     }
 
     /// Copies an open file, with what it carries: a hard-link farm can then use the object itself. False where the copy
-    /// has another content than the digest says: whoever may write to the file did so since, and set its times back
-    /// perhaps. An object is what its name says for everybody who has that content, so the copy is read, which nobody
-    /// else can write to.
+    /// has another content than the digest says: a process that may write to the file did so since, and set its times
+    /// back perhaps. An object is what its name says for all that have that content, so the copy is read, which no
+    /// other can write to.
     pub(crate) fn copy(&self, digest: &Sha256HashValue, file: &File, stat: &Stat) -> Result<bool, StoreError> {
         let path = self.path(digest);
         let copy = || -> std::io::Result<bool> {

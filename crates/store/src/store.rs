@@ -1,4 +1,4 @@
-//! A store: a directory, and who works in it.
+//! A store: a directory, and the processes that work in it.
 
 use crate::{LayerId, StoreError};
 use composefs::fsverity::{Algorithm, FsVerityHashValue, Sha256HashValue};
@@ -28,8 +28,8 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// A promise that nothing is collected for as long as it is held: a new layer is safe under it until somebody says that
-/// it is in use.
+/// A promise that nothing is collected for as long as it is held: a new layer is safe under it until it is noted as in
+/// use.
 #[derive(Debug)]
 pub struct Lease(#[allow(dead_code, reason = "held for its drop")] File);
 
@@ -80,8 +80,8 @@ impl Store {
         Ok(Lease(file))
     }
 
-    /// Keeps everybody else out; [`StoreError::Busy`] where somebody holds a lease and does not let go of it within a
-    /// moment: a process that was killed may still be ending.
+    /// Keeps all others out; [`StoreError::Busy`] where a process holds a lease and does not let go of it within a
+    /// moment: one that was killed may still be ending.
     pub(crate) fn shut(&self) -> Result<Lease, StoreError> {
         const MOMENT: Duration = Duration::from_millis(20);
         const MOMENTS: u32 = 100;

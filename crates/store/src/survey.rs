@@ -1,7 +1,7 @@
 //! Which files of several trees others have too, without changing anything.
 //!
 //! The trees may be those of guests that run: every path is resolved inside its tree by the kernel, nothing is written,
-//! and what changes or goes meanwhile is counted as it was met. So an answer is an estimate; whoever acts on it reads
+//! and what changes or goes meanwhile is counted as it was met. So an answer is an estimate; code that acts on it reads
 //! again.
 //!
 //! ```text
@@ -62,8 +62,8 @@ pub struct Worth {
 }
 
 impl Store {
-    /// Looks at every file of the trees, and tells now and then how many it has looked at. Who waits for the disk goes
-    /// first. What it has read is kept now and then, so that after a kill the next one goes on from there.
+    /// Looks at every file of the trees, and tells now and then how many it has looked at. Readers that wait for the
+    /// disk go first. What it has read is kept now and then, so that after a kill the next one goes on from there.
     pub fn survey(&self, trees: &[PathBuf], progress: &(dyn Fn(u64) + Sync)) -> Result<Survey, StoreError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .start_handler(|_| {
@@ -103,7 +103,7 @@ impl Survey {
             let mut one = Worth::default();
             for Portion { content, files, bytes } in tree {
                 let content = *content as usize;
-                // Of several files with one content a layer still needs one copy, unless somebody has it already.
+                // Of several files with one content a layer still needs one copy, unless the store has it already.
                 let paid = if met[content] || held[content] { 0 } else { bytes / files };
                 if paid < *bytes {
                     one.files += files;

@@ -1,4 +1,4 @@
-//! What the store costs, and whom.
+//! What the store costs, and which guest costs it.
 
 use crate::{LayerId, Store, StoreError, deep_stack, image};
 use composefs::fsverity::Sha256HashValue;

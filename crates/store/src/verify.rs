@@ -1,4 +1,4 @@
-//! Reading everything again, and telling whom damage concerns.
+//! Reading everything again, and naming the guests that damage concerns.
 
 use crate::{LayerId, Store, StoreError, deep_stack, image};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};

@@ -55,7 +55,7 @@ pub enum Want {
     View(View),
     /// Where the first process says that the command has ended.
     Word,
-    /// The socket that goes to whoever answers the process's system calls.
+    /// The socket that goes to the process that answers system calls.
     Supervisor,
 }
 

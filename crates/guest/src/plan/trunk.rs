@@ -23,7 +23,7 @@ pub struct Facts {
     pub heritage: Heritage,
     /// Which files of the kernel's are shown otherwise.
     pub views: Vec<View>,
-    /// Whether somebody waits for the command's end.
+    /// Whether a client waits for the command's end.
     pub awaited: bool,
     /// Whether the guest has been admitted to the network when the plan is sent; else it waits for that before anything
     /// of its own runs.
@@ -63,7 +63,7 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
     if spec.init.is_some() {
-        // As systemd has it on a machine, and expects whoever starts it elsewhere to have it: services get their
+        // As systemd has it on a machine, and expects to find it where another program starts it: services get their
         // credentials through mounts made for all.
         plan.step("sharing what is mounted", Step::Share);
     }

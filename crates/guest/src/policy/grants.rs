@@ -25,7 +25,7 @@ pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
         .filter_map(|(name, most)| most.map(|most| (name.to_owned(), Rlimit { soft: Some(most), hard: Some(most) })));
     let mut all = profile::of(spec.security_profile()).rlimits();
     all.extend(granted);
-    // Whoever names a limit as the kernel does means that one.
+    // A user who names a limit as the kernel does means that one.
     all.extend(spec.rlimits.clone());
     all.entry("core".to_owned()).and_modify(|core| *core = limits::without_pipe(*core));
     Ok(all)

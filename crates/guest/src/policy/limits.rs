@@ -56,7 +56,7 @@ pub(super) fn without_pipe(core: Rlimit) -> Rlimit {
     }
 }
 
-/// A limit as far as this process's own allows: who may not raise limits could not start a guest at all.
+/// A limit as far as this process's own allows: a daemon that may not raise limits could not start a guest at all.
 pub(super) fn within_own(name: &str, limit: Rlimit) -> Rlimit {
     let most = match name {
         "core" => Some(Resource::Core),

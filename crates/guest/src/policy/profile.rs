@@ -72,7 +72,7 @@ pub struct Policy {
     pub foreign_programs: bool,
     scopes: Vec<Scope>,
     scopes_on_shared_network: Vec<Scope>,
-    /// Files hidden behind the null device: relative to the root, where the kernel has them.
+    /// Files hidden by the null device over them: relative to the root, where the kernel has them.
     pub masked_files: Vec<String>,
     masked_directories: Vec<String>,
     read_only_without_user_namespace: Vec<String>,
@@ -135,8 +135,8 @@ impl Policy {
         })
     }
 
-    /// Directories hidden behind an empty one, with a number each: those that this kernel has, and they do not come and
-    /// go. A mount that is made and closed unused holds a start up for a grace period, so it is not made.
+    /// Directories hidden by an empty one over them, with a number each: those that this kernel has, and they do not
+    /// come and go. A mount that is made and closed unused holds a start up for a grace period, so it is not made.
     pub fn masked_directories(&self) -> impl Iterator<Item = (usize, &str)> {
         let look = || {
             let all = (0..).zip(self.masked_directories.iter().cloned());

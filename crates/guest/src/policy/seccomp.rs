@@ -242,7 +242,7 @@ fn holds(condition: &Condition, past: u8) -> Vec<Instruction> {
     }
     if let Some(values) = among {
         let rest = over(&tests);
-        // The first that matches goes on behind the jump that follows the last.
+        // The first that matches goes on after the jump that follows the last.
         let mut matches = vec![(JUMP, 0, 0, u32::from(rest + past))];
         for value in values.iter().rev() {
             matches.insert(0, (IS, over(&matches), 0, *value));

@@ -16,7 +16,8 @@ pub(crate) fn notation(text: &str) {
     let _ = source.absolute(Path::new("/somewhere"));
 }
 
-/// Account files of a host or a guest: whoever reads the copies is no longer asked for a password, and can give none.
+/// Account files of a host or a guest: a program that reads the copies is no longer asked for a password, and can give
+/// none.
 pub(crate) fn account_files(data: &[u8]) {
     let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
     let (shadow, gshadow) = (locked_shadow(data), locked_gshadow(data));

@@ -1,4 +1,4 @@
-//! `host`: a copy of the machine's own root, behind the veil.
+//! `host`: a copy of the machine's own root, without its secrets.
 
 use super::copy::{CopyError, copy_tree};
 use super::root::{Root, new_file, read_file};

@@ -78,7 +78,8 @@ pub enum Source {
     Guest(String),
 }
 
-/// The content that a password file of the host has for guests: every account, locked. Empty for a file that is none.
+/// The content that a password file of the host has for guests: every account, locked. Empty for a file of another
+/// format.
 pub fn locked(path: &Path) -> std::io::Result<Vec<u8>> {
     let accounts = |name: &str| std::fs::read(path.with_file_name(name));
     match path.file_name().and_then(|name| name.to_str()) {

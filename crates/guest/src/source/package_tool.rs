@@ -102,7 +102,7 @@ fn stop(child: &mut Child) {
         std::thread::sleep(Duration::from_millis(20));
     }
     signal(Signal::KILL);
-    // The group's leader is dead or dying; whoever fails here has been reaped already.
+    // The group's leader is dead or dying; if this fails it has been reaped already.
     let _ = child.wait();
 }
 

@@ -1,4 +1,4 @@
-//! What of the host's files an unprivileged user who owns nothing could not read.
+//! Private files: what of the host's files an unprivileged user that owns nothing could not read.
 
 use super::secrets::Treatment;
 use super::veil::{Hidden, Veil};

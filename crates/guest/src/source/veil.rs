@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 const FIRST_PERSON: u32 = 1_000;
 const NOBODY: u32 = 65_534;
 
-/// What a system has at its top. Everything else there is somebody's own: data, backups, checkouts.
+/// What a system has at its top. Everything else there belongs to the machine's users: data, backups, checkouts.
 const SYSTEM: [&str; 27] = [
     "bin",
     "boot",

@@ -2,7 +2,7 @@
 
 const BLOCK: usize = 4096;
 const SUPERBLOCK: usize = 1024;
-/// Where the root's inode lies: right behind the superblock. Inodes are numbered in units of 32 bytes.
+/// Where the root's inode lies: right after the superblock. Inodes are numbered in units of 32 bytes.
 const ROOT: usize = SUPERBLOCK + 128;
 
 /// Its bytes (fs/erofs/erofs_fs.h).

@@ -44,7 +44,7 @@ pub struct Finding {
     pub verdict: Verdict,
     /// What Pando cannot do, or does worse, without it.
     pub without: &'static str,
-    /// The release of Linux that brought it, for those who look for a newer one; not what it was judged by.
+    /// The release of Linux that brought it, for a user who looks for a newer one; not what it was judged by.
     pub since: &'static str,
     /// Whether no guest can be without it.
     pub needed: bool,

@@ -21,7 +21,7 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = state.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-        // Who could put something in its place would have trials of root's made elsewhere.
+        // A user who could put something in its place would have trials of root's made elsewhere.
         TrustedDirectory::open(at)?;
         let path = at.join(format!(".pando-doctor-{}-{number}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;

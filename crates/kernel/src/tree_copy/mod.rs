@@ -1,9 +1,9 @@
 //! Copying a tree of files as it lies, from a place where others rename, replace and write meanwhile.
 //!
-//! A guest's own files are copied while it runs. Whoever copies them by paths is led by its root: a directory that was
-//! looked at is a link to one of the host's a moment later, and root reads, or writes, there. So both sides are walked
-//! name by name through descriptors of directories ([`Chain`]), an object is opened once and then only asked by its
-//! descriptor, no link is followed, and no mount is entered.
+//! A guest's own files are copied while it runs. A copier that goes by paths is led by the guest's root: a directory
+//! that was looked at is a link to one of the host's a moment later, and root reads, or writes, there. So both sides
+//! are walked name by name through descriptors of directories ([`Chain`]), an object is opened once and then only asked
+//! by its descriptor, no link is followed, and no mount is entered.
 //!
 //! ```text
 //!   Copying::new(from, to, …)  ─▶ all()       everything in `from`, and what `from` itself has
@@ -12,9 +12,9 @@
 //!   Attributes::of(object)     ─▶ give(object)
 //! ```
 //!
-//! As it lies: owner, mode, times, every extended attribute, hard links, holes, whiteouts, sockets. What is shared with
-//! the source where the file system can is said by who copies: to share a file that was written to a moment ago waits
-//! for the disk.
+//! As it lies: owner, mode, times, every extended attribute, hard links, holes, whiteouts, sockets. The caller says
+//! what is shared with the source where the file system can: to share a file that was written to a moment ago waits for
+//! the disk.
 
 mod attributes;
 mod content;
@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 /// `openat2` gives EAGAIN where a rename anywhere on the machine raced with it; the next try nearly always succeeds.
 const MOST_TRIES: u32 = 64;
 
-/// Bytes of names that are kept at a time: who makes a tree may make as many as the disk has room for, and whoever
+/// Bytes of names that are kept at a time: a tree may have as many as the disk has room for, and the process that
 /// copies it pays for them.
 pub const MOST_KEPT: usize = 256 << 20;
 

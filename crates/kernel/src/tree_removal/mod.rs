@@ -1,9 +1,9 @@
 //! Removing a tree of files: the one way for all of Pando.
 //!
-//! What is removed may be anybody's making: it is as deep as somebody liked, has links in it, and something may be
-//! mounted in it. So the walk goes from directory to directory by descriptor, follows no link, and enters no mount, not
-//! even one of the same file system, which no device number would tell. `std::fs::remove_dir_all` goes into such a
-//! mount and deletes what it shows; it is forbidden here (`clippy.toml`).
+//! What is removed may be of any make: it is as deep as its maker liked, has links in it, and something may be mounted
+//! in it. So the walk goes from directory to directory by descriptor, follows no link, and enters no mount, not even
+//! one of the same file system, which no device number would tell. `std::fs::remove_dir_all` goes into such a mount and
+//! deletes what it shows; it is forbidden here (`clippy.toml`).
 //!
 //! ```text
 //!   remove_tree(path)      parent opened ─▶ remove_child(parent, name)
@@ -13,8 +13,8 @@
 //!                          ─▶ each of these entered, emptied, removed
 //! ```
 //!
-//! Where something is mounted the removal ends with [`RemovalError::Mounted`]. What was removed before that is gone.
-//! Who had rather remove nothing then asks [`nothing_is_mounted_in`] before: that is a courtesy, and no wall.
+//! Where something is mounted the removal ends with [`RemovalError::Mounted`]. What was removed before that is gone. A
+//! caller that had rather remove nothing then asks [`nothing_is_mounted_in`] before: that is a courtesy, and no wall.
 
 mod protection;
 mod refusal;
@@ -61,7 +61,7 @@ pub fn remove_tree(path: &Path) -> Result<(), RemovalError> {
     remove_tree_with(path, Protected::Stay)
 }
 
-/// The same, with a choice about what is protected.
+/// Removes a tree like [`remove_tree`], with a choice about what is protected.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ fn remove(directory: BorrowedFd<'_>, name: &OsStr, protected: Protected) -> Resu
         let child = walk::open(directory, name).map_err(failed)?;
         Walk::new(child, protected).empty()?;
         match walk::remove_empty(directory, &c_name, protected) {
-            // Somebody puts names into it meanwhile.
+            // Names are put into it meanwhile.
             Err(Errno::NOTEMPTY | Errno::EXIST) if again < AGAIN => again += 1,
             removed => return removed.map_err(failed),
         }

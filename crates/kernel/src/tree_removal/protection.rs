@@ -29,8 +29,8 @@ pub(super) fn unlink(directory: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno
 /// Lifts what protects an open file or directory; the flags that it had before, if any of them did.
 pub(super) fn lift(object: BorrowedFd<'_>) -> Result<Option<IFlags>, Errno> {
     let before = match rustix::fs::ioctl_getflags(object) {
-        // Its file system knows no flags. Or it was opened as a mere place, by who names the top of a tree: what that
-        // lies in is not ours to change.
+        // Its file system knows no flags. Or it was opened as a mere place, by a caller that names the top of a tree:
+        // what that lies in is not ours to change.
         Err(Errno::NOTTY | Errno::OPNOTSUPP | Errno::BADF) => return Ok(None),
         flags => flags?,
     };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub struct TemporaryDirectory(Option<PathBuf>);
 
 impl TemporaryDirectory {
-    /// One that somebody has made.
+    /// The directory at a path, which was made already.
     pub fn of(path: PathBuf) -> Self {
         Self(Some(path))
     }
@@ -37,7 +37,7 @@ impl TemporaryDirectory {
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
-            // What cannot be removed lies where whoever comes next removes what is half made.
+            // What cannot be removed lies where the next process removes what is half made.
             let _ = remove_tree(&path);
         }
     }

@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// How often a directory is emptied again in which names are found when it should be empty: somebody puts them there,
-/// or the file system leaves some out while others are removed.
+/// How often a directory is emptied again in which names are found when it should be empty: another process puts them
+/// there, or the file system leaves some out while others are removed.
 pub(super) const AGAIN: u32 = 16;
 
 /// How many directories of one directory are noted at most before they are removed, and the rest is read. It bounds the
@@ -38,7 +38,7 @@ pub(super) enum Unlinked {
 struct Level {
     /// Its name in the one above; empty at the top.
     name: CString,
-    /// Those of it that are still there.
+    /// The names of it that are still there.
     directories: Vec<CString>,
     is_begun: bool,
     /// Whether it was read to its end.
@@ -83,9 +83,9 @@ impl Walk {
                 self.levels.push(Level { name, ..Level::default() });
                 Ok(())
             }
-            // Somebody else has removed it.
+            // Another process has removed it.
             Err(Errno::NOENT) => Ok(()),
-            // Somebody has put something else in its place.
+            // Another process has put something else in its place.
             Err(Errno::NOTDIR | Errno::LOOP) => match unlink(self.chain.deepest(), &name, self.protected) {
                 Ok(Unlinked::Gone) => Ok(()),
                 Ok(Unlinked::IsDirectory) => Err(failed(&self.chain, Errno::AGAIN)),
@@ -123,7 +123,7 @@ impl Walk {
         while level.directories.len() < NOTED {
             let entry = match entries.next() {
                 Some(Ok(entry)) => entry,
-                // Somebody else has removed the directory itself.
+                // Another process has removed the directory itself.
                 None | Some(Err(Errno::NOENT)) => {
                     level.is_read = true;
                     break;

@@ -1,10 +1,10 @@
 //! A file system of its own, in a file.
 //!
-//! All its room is set aside when it is made: in a sparse file the guest would be promised what its neighbours may
-//! take, and where the disk below is full then, the journal of the file system inside ends, with all that was written
-//! and not yet there. The file is read and written past the page cache of the file system that it lies on, so nothing
-//! is held twice, and whoever fills it gets ENOSPC and harms nobody. It is attached to one device at most, for as long
-//! as somebody has it mounted: two file systems over one image would ruin it.
+//! All its room is set aside when it is made. In a sparse file the guest would be promised what its neighbours may
+//! take; where the disk below were full then, the journal of the file system inside would end, with all that was
+//! written and not yet there. The file is read and written past the page cache of the file system that it lies on, so
+//! nothing is held twice, and a guest that fills it gets ENOSPC and harms no other. It is attached to one device at
+//! most, for as long as it is mounted: two file systems over one image would ruin it.
 
 use pando_kernel::ext4;
 use pando_kernel::loop_device::LoopDevice;
@@ -64,7 +64,7 @@ impl Image {
     pub fn make(&self, size: u64, inodes: Option<u64>) -> Result<(), CallError> {
         let made = self.fill(size, inodes);
         if made.is_err() {
-            // Half an image is none.
+            // Half an image is of no use.
             let _ = std::fs::remove_file(&self.0);
         }
         made.context(|| format!("making a disk of {size} bytes at {}", self.0.display()))
@@ -74,8 +74,8 @@ impl Image {
         let file = File::options().write(true).create_new(true).open(&self.0)?;
         file.set_len(size)?;
         let mut maker = Command::new(MAKER);
-        // Nothing is kept back for root: root inside is one of those who are limited. What is not written at once is
-        // written when it is used.
+        // Nothing is kept back for root, since root inside is limited too. What is not written at once is written when
+        // it is used.
         maker.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"]);
         if let Some(inodes) = inodes {
             maker.arg("-N").arg(inodes.to_string());
@@ -91,11 +91,11 @@ impl Image {
         Err(io::Error::other(format!("{MAKER} says: {}", said.trim().replace('\n', "; "))))
     }
 
-    /// Mounts it, detached: seen by nobody but who holds the tree. It is free again when the last mount of it is gone.
+    /// Mounts it, detached: only the holder of the tree sees it. It is free again when the last mount of it is gone.
     ///
     /// # Errors
     ///
-    /// EBUSY where somebody has it mounted.
+    /// EBUSY where it is mounted already.
     pub fn mount(&self) -> Result<Tree, CallError> {
         let device = self.attach().context(|| format!("attaching the disk {}", self.0.display()))?;
         let source = device.path().to_string_lossy().into_owned();
@@ -103,7 +103,7 @@ impl Image {
         Tree::new("ext4", &[("source", &source)], Attributes::MOUNT_ATTR_NODEV)
     }
 
-    /// Mounts it once more for reading, detached, while somebody has it mounted: it is the same file system.
+    /// Mounts it once more for reading, detached, while it is mounted: it is the same file system.
     ///
     /// # Errors
     ///
@@ -115,11 +115,11 @@ impl Image {
         Tree::new("ext4", &[("source", &source)], Attributes::MOUNT_ATTR_NODEV | Attributes::MOUNT_ATTR_RDONLY)
     }
 
-    /// Makes it larger, whether somebody has it mounted or not.
+    /// Makes it larger, whether it is mounted or not.
     ///
     /// # Errors
     ///
-    /// EPERM where the kernel lets only those grow it who may pass over limits (CAP_SYS_RESOURCE).
+    /// EPERM where the kernel lets only processes grow it that may pass over limits (CAP_SYS_RESOURCE).
     pub fn grow(&self, size: u64) -> Result<(), CallError> {
         let what = || format!("making the disk {} larger", self.0.display());
         let file = File::options().write(true).open(&self.0).context(what)?;
@@ -145,7 +145,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// EBUSY where somebody has it mounted; what the tools say where it holds more than that.
+    /// EBUSY where it is mounted; what the tools say where it holds more than that.
     pub fn fit(&self, size: u64) -> Result<(), CallError> {
         let what = || format!("making the disk {} {size} bytes large", self.0.display());
         let file = self.locked().context(what)?;

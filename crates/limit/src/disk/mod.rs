@@ -32,7 +32,7 @@ pub enum Means {
     Image,
 }
 
-/// Where files lie whose room may be bounded.
+/// The place of files whose room may be bounded.
 #[derive(Clone, Debug)]
 pub struct Room {
     files: PathBuf,
@@ -55,8 +55,8 @@ impl Room {
         &self.files
     }
 
-    /// Makes room of so many bytes and files: the directory of files, empty, or the image. `quotas`: whether who uses
-    /// it can be held by a quota: in a user namespace of his own nobody can take his files out of their project.
+    /// Makes room of so many bytes and files: the directory of files, empty, or the image. `quotas`: whether a quota
+    /// can hold its user. In a user namespace of its own no process can take its files out of their project.
     pub fn make(&self, size: u64, inodes: Option<u64>, quotas: bool) -> Result<Means, CallError> {
         if quotas {
             if let Some(project) = self.by_project(size, inodes)? {
@@ -112,7 +112,7 @@ impl Room {
         }
     }
 
-    /// Changes the bounds; `in_use`: whether somebody has an image mounted.
+    /// Changes the bounds; `in_use`: whether an image is mounted.
     ///
     /// # Errors
     ///

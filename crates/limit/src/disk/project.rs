@@ -11,7 +11,7 @@ use std::path::Path;
 const FIRST: u32 = 0x5000_0000;
 /// How many there may be.
 const MOST: u32 = 0x1000_0000;
-/// How many numbers are tried, of which another may have been given to somebody.
+/// How many numbers are tried, of which another process may have taken one.
 const TRIES: u32 = 1000;
 
 pub(super) fn is_enforced(directory: &Path) -> bool {
@@ -24,7 +24,7 @@ pub(super) fn of(directory: &Path) -> Option<u32> {
     (FIRST..FIRST + MOST).contains(&project).then_some(project)
 }
 
-/// Gives an empty directory to a project of its own, with limits; 0 is none.
+/// Gives an empty directory to a project of its own, with limits; 0 for no limit.
 pub(super) fn begin(directory: &Path, bytes: u64, inodes: u64) -> Result<u32, CallError> {
     let opened = quota::open(directory).context(|| format!("opening {}", directory.display()))?;
     let project = free(&opened).context(|| "looking for a project that nobody uses".into())?;
@@ -36,8 +36,8 @@ pub(super) fn begin(directory: &Path, bytes: u64, inodes: u64) -> Result<u32, Ca
     joined.map(|()| project)
 }
 
-/// A project that has neither files nor limits. It goes by the directory's inode, so that one who looks at the same
-/// moment finds another.
+/// A project that has neither files nor limits. It goes by the directory's inode, so that a process that looks at the
+/// same moment finds another.
 fn free(directory: &File) -> io::Result<u32> {
     let inode = (directory.metadata()?.ino() % u64::from(MOST)) as u32;
     for number in 0..TRIES {

@@ -14,7 +14,7 @@ pub const EVERY: Duration = Duration::from_secs(5);
 /// Seconds in which an average forgets all but a part in e.
 const MEMORIES: [f64; 3] = [60.0, 300.0, 900.0];
 
-/// The most tasks that are looked at, and the most groups below: somebody may have made thousands.
+/// The most tasks that are looked at, and the most groups below: a guest may have made thousands.
 const MOST_TASKS: usize = 1024;
 const MOST_GROUPS: usize = 64;
 
@@ -27,8 +27,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Takes in what a group has used of processors in all, in nanoseconds; called once [`EVERY`] five seconds. Who has
-    /// used nothing is not looked at.
+    /// Takes in what a group has used of processors in all, in nanoseconds; called once [`EVERY`] five seconds. A group
+    /// that has used nothing is not looked at.
     pub fn sample(&mut self, used: u64, groups: &Groups) {
         /// What a process that only sleeps and wakes uses in that time, in nanoseconds.
         const IDLE: u64 = 5_000_000;

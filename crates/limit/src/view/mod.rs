@@ -71,7 +71,7 @@ pub fn wanted(limits: &Limits, online: &[u32]) -> Vec<View> {
     let is_wanted = |view: &View| match view {
         View::MemInfo | View::Swaps => memory,
         View::CpuInfo | View::Online => fewer,
-        // Who is shown a part of the machine is not to be shown the work of others.
+        // A guest that is shown a part of the machine is not shown the work of others.
         View::Stat | View::LoadAvg | View::Uptime => memory || fewer,
     };
     View::ALL.into_iter().filter(is_wanted).collect()

@@ -1,7 +1,7 @@
 //! The watchdog: what to do when memory was promised twice and both want it.
 //!
-//! Two policies. `pl_mom`, as PlanetLab had it: when swap is almost full, whoever uses the most physical memory is
-//! restarted. And the default, which goes by steps, each only when the one before was of no avail:
+//! Two policies. `pl_mom`, as PlanetLab had it: when swap is almost full, the guest that uses the most physical memory
+//! is restarted. And the default, which goes by steps, each only when the one before was of no avail:
 //!
 //! ```text
 //!   want of memory ──▶ reclaim from the guest that is furthest above its reservation
@@ -22,7 +22,7 @@ pub use want::{Scene, Tenant, pressure};
 use crate::machine::Free;
 use std::time::Duration;
 
-/// What was done, and who was it.
+/// What was done, and to which tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage<K> {
     Calm,
@@ -39,7 +39,7 @@ pub struct Watchdog<K> {
     calm: Duration,
 }
 
-/// Of what somebody holds above his reservation, the part that is taken at a time.
+/// The part that is taken at a time, of what a tenant holds above its reservation.
 const SLICE: u64 = 4;
 
 impl<K: Clone + PartialEq> Watchdog<K> {
@@ -53,7 +53,7 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         &self.rules
     }
 
-    /// What it did last about the present want, in a word, and to whom.
+    /// What it did last about the present want, in a word, and to which tenant.
     pub fn stage(&self) -> (&'static str, Option<&K>) {
         match &self.stage {
             Stage::Calm => ("calm", None),
@@ -78,8 +78,8 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         })
     }
 
-    /// Whether memory is wanted, whoever holds it. If not, nobody has to be looked at: [`Watchdog::decide`] then asks
-    /// of no tenant.
+    /// Whether memory is wanted, whichever tenant holds it. If not, none has to be looked at: [`Watchdog::decide`] then
+    /// asks of no tenant.
     pub fn is_wanting(&self, scene: &Scene<K>) -> bool {
         self.rules.reason(scene).is_some()
     }

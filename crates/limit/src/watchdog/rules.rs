@@ -36,14 +36,14 @@ pub struct Rules {
     pub pressure: f64,
     /// Percent of memory that has to be had without swapping. Only where the kernel does not tell of pressure.
     pub free: f64,
-    /// Percent of memory that is to be had without swapping from which on pressure is no want of the machine's: whoever
-    /// thrashes within his own limit makes as much of it.
+    /// Percent of memory that is to be had without swapping, from which on pressure does not count as want: a guest
+    /// that thrashes within its own limit makes as much of it.
     pub plenty: f64,
     /// Percent of swap that may be in use; beside `free`, and alone for `pl_mom`.
     pub swap: f64,
     /// Seconds from one look to the next, and at the least from one step to the next.
     pub every: u64,
-    /// Seconds without want before somebody is thawed.
+    /// Seconds without want before a frozen tenant is thawed.
     pub relief: u64,
     /// The last step, if others did not help.
     pub last: LastResort,

@@ -1,15 +1,15 @@
-//! What the watchdog can do about somebody.
+//! What the watchdog can do about a tenant.
 
-/// Something to be done to somebody.
+/// A step against a tenant, or in its favour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<K> {
-    /// Take so many bytes from him, to swap or to the disk.
+    /// Take so many bytes from it, to swap or to the disk.
     Reclaim(K, u64),
-    /// Freeze him, and take all that he holds.
+    /// Freeze it, and take all that it holds.
     Freeze(K),
     /// Let the guest go on.
     Thaw(K),
-    /// End him, and begin him anew.
+    /// End it, and begin it anew.
     Restart(K),
     /// Stop the guest for good.
     Stop(K),

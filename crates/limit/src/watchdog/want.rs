@@ -3,14 +3,14 @@
 use super::rules::{Policy, Rules};
 use crate::machine::Free;
 
-/// Somebody who could be acted on.
+/// A guest that could be acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant<K> {
     /// The key by which the caller knows the tenant.
     pub key: K,
-    /// Bytes of memory that he holds.
+    /// Bytes of memory that it holds.
     pub memory: u64,
-    /// Bytes that he was promised.
+    /// Bytes that it was promised.
     pub reserve: u64,
 }
 

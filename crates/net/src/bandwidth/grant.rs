@@ -35,7 +35,7 @@ pub enum GrantError {
 /// The lowest rate: at this one a full packet takes a second and a half.
 const LEAST: Rate = Rate(8_000);
 
-/// The share of who has none of his own.
+/// The share of a group that has none of its own.
 pub(super) const USUAL: u32 = 100;
 
 impl Grant {

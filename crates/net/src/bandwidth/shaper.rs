@@ -1,8 +1,8 @@
 //! Classes on devices, by tc(8).
 //!
 //! The program and not its protocol: it turns rates into the kernel's tables of ticks, and a list of its commands is
-//! one transaction that an administrator can read. A device that somebody has given a queueing discipline of his own is
-//! left alone, by name.
+//! one transaction that an administrator can read. A device to which a user has given a queueing discipline is left
+//! alone, by name.
 
 use super::classes::{Class, OTHERS};
 use super::rate::Rate;
@@ -33,7 +33,7 @@ pub fn link_rate(device: &str) -> Option<Rate> {
 ///
 /// # Errors
 ///
-/// tc's, or that the device has a queueing discipline of somebody else's.
+/// tc's, or that the device has a queueing discipline of another make.
 pub fn settle(device: &str, link: Rate, classes: &[Class], is_others: impl Fn(u16) -> bool) -> Result<(), CallError> {
     let what = || format!("shaping what leaves by device {device}");
     let root = root(device).context(what)?;

@@ -1,8 +1,8 @@
 //! nft(8): one transaction, all of it or nothing.
 //!
 //! The program and not its protocol: a table is then written, kept and read in the one language that administrators
-//! know it in, and its syntax is checked by who defines it. It costs a few milliseconds for a guest with a private
-//! network, none for others.
+//! know it in, and its syntax is checked by the program that defines it. It costs a few milliseconds for a guest with a
+//! private network, none for others.
 
 use pando_kernel::{CallError, Context};
 use std::io::{self, Write};

@@ -4,8 +4,8 @@ use crate::private::Connection;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A guest's part of a private network. It is written down before anything is made of it, so that whoever comes after a
-/// crash can take it back.
+/// A guest's part of a private network. It is written down before anything is made of it, so that the next daemon can
+/// take it back after a crash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The guest's number, unique on this machine.

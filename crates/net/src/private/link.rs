@@ -80,7 +80,7 @@ pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: Borro
 
 /// Has a port of the bridge give back what came by it, which a bridge by itself never does. A guest that asks for its
 /// own published port needs that where the host's firewall sees bridged packets (br_netfilter, which docker turns on):
-/// there translation happens on the bridge and not behind it.
+/// there translation happens on the bridge and not after it.
 fn turn_back(port: &str) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.attributes = vec![

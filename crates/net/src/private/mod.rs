@@ -174,8 +174,8 @@ impl Private {
 }
 
 /// Has the kernel forget where datagrams to a guest's published ports were led before: a client that goes on sending is
-/// led anew, to the guest that the port leads to now, and not to whoever has the address of an earlier one. Connections
-/// end by themselves.
+/// led anew, to the guest that the port leads to now, and not to another that has the address of an earlier one.
+/// Connections end by themselves.
 fn forget(lease: &Lease) -> Result<(), CallError> {
     const UDP: u8 = 17;
     let published: Vec<_> = lease.published.iter().filter(|one| one.udp).collect();

@@ -1,7 +1,7 @@
 //! What guests of a private network know by name: a hosts file and a resolver configuration, shown inside by mounts.
 //!
-//! The hosts file is one for all guests and changes in place as they come and go, so whoever looks a name up sees who
-//! is there now. It needs no process: a resolver of the daemon's would fall silent with it.
+//! The hosts file is one for all guests and changes in place as they come and go, so a guest that looks a name up sees
+//! which are there now. It needs no process: a resolver of the daemon's would fall silent with it.
 
 use super::lease::Lease;
 use std::fmt::Write as _;
@@ -45,8 +45,8 @@ pub fn resolver(host: &str, servers: &[IpAddr]) -> String {
     format!("{text}# The host's name servers cannot be reached from here; --dns IP names others.\n")
 }
 
-/// Changes a file in place, since what is mounted is the file and not its name. Who reads meanwhile sees whole lines: a
-/// shorter text is filled up with empty ones before the rest is cut off.
+/// Changes a file in place, since what is mounted is the file and not its name. A program that reads meanwhile sees
+/// whole lines: a shorter text is filled up with empty ones before the rest is cut off.
 ///
 /// # Errors
 ///

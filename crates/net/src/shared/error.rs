@@ -23,7 +23,7 @@ pub enum SharedError {
     /// Too many addresses at one guest.
     #[error("a guest can have at most {most} addresses of each family", most = super::MOST_ADDRESSES)]
     TooMany,
-    /// The guest's number is none that the programs know.
+    /// The guest's number is larger than any that the programs know.
     #[error("the programs know no guest with number {0}")]
     Unknown(u32),
 }

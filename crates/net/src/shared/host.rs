@@ -54,8 +54,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Turns it off: whoever binds ANY from now on holds the port everywhere. Servers that are there already are found
-    /// as before, until they end.
+    /// Turns it off: a server that binds ANY from now on holds the port everywhere. Servers that are there already are
+    /// found as before, until they end.
     ///
     /// # Errors
     ///

@@ -84,7 +84,7 @@ impl Stack {
         Self::open(pins)?.map_or_else(|| Self::make(pins), Ok)
     }
 
-    /// Removes everything, unless somebody else has come to need it meanwhile.
+    /// Removes everything, unless another daemon has come to need it meanwhile.
     ///
     /// # Errors
     ///

@@ -102,8 +102,8 @@ pub(super) fn from_the_top(act: fn(Option<i32>, bool) -> !, command: Option<i32>
         act(command, heard);
     }
     let (command, heard) = (command.unwrap_or(0), usize::from(heard));
-    // SAFETY: whoever called this does not go on, and what is passed on are numbers and a function: nothing on the
-    // stack is needed any more.
+    // SAFETY: the caller does not go on, and what is passed on are numbers and a function: nothing on the stack is
+    // needed any more.
     unsafe {
         asm!("mov rsp, {top}", "xor ebp, ebp", "call {go_on}", "ud2", top = const TRUNK.end, go_on = sym go_on,
              in("rdi") act, in("esi") command, in("rdx") heard, options(noreturn));

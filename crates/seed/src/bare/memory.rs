@@ -13,8 +13,8 @@ const PAGE: usize = 4096;
 /// see [`compact`].
 const NEAR: [usize; 3] = [0x28_0000, 0x30_0000, 0x38_0000];
 
-/// The same for what a program is executed with, arguments and environment: whoever executes it in the trunk's memory
-/// leaves them there.
+/// The same for what a program is executed with, arguments and environment: a process that executes it in the trunk's
+/// memory leaves them there.
 pub(super) const VECTORS: [usize; 2] = [0x24_0000, 0x26_0000];
 
 /// Bytes that stay mapped for as long as the process lives, or is not [`alone`].
@@ -98,8 +98,8 @@ pub(crate) fn alone(
     heard: bool,
 ) -> ! {
     for Mapped(bytes) in mapped {
-        // SAFETY: mapped by this file, and nobody refers to it any more: whoever called this does not go on, and what
-        // `act` is given are numbers.
+        // SAFETY: mapped by this file, and nothing refers to it any more: the caller does not go on, and what `act` is
+        // given are numbers.
         let _ = unsafe { call(number::MUNMAP, [bytes.as_ptr() as usize, bytes.len(), 0, 0, 0, 0]) };
     }
     let [first, ..] = VECTORS;

@@ -6,8 +6,9 @@ use rustix::io::Errno;
 /// Every signal, as a kernel signal set.
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// Has every signal do what it does by default: whoever started the daemon may have ignored some, a shell those of the
-/// keyboard, and the C library ignores two of its own in whatever it starts. Guests' programs would inherit that.
+/// Has every signal do what it does by default: the shell that started the daemon may have ignored some, those of the
+/// keyboard for example, and the C library ignores two of its own in whatever it starts. Guests' programs would inherit
+/// that.
 pub(crate) fn all_default() {
     const DEFAULT: [u64; 4] = [0; 4];
     for signal in 1..=u64::BITS as usize {

@@ -83,8 +83,8 @@ fn an_import_replaces_an_object_that_was_cut_short() {
     assert_eq!(trial.store.verify().unwrap().damages, []);
 }
 
-/// Who may write to the files of a tree changes them between two readings, and sets their times back. What others get
-/// by the name of a content is that content.
+/// A process that may write to the files of a tree changes them between two readings, and sets their times back. What
+/// others get by the name of a content is that content.
 #[test]
 fn a_file_that_changes_while_it_is_read_poisons_nobody_elses() {
     const SIZES: [usize; 2] = [100_000, 700_000];

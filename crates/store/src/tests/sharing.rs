@@ -99,7 +99,7 @@ fn a_tree_that_did_not_change_is_not_read_again() {
         let mut paths = objects.map(|object| object.unwrap().path());
         paths.find(|path| fs::read(path).unwrap() == vec![byte; 5_000])
     };
-    // What has the digest is not the file any more, which only somebody would notice who reads it.
+    // What has the digest is not the file any more, which only a reader of it would notice.
     fs::write(object(1).unwrap(), vec![7; 5_000]).unwrap();
     assert_eq!(trial.import("tree").layer, first.layer);
     assert!(object(1).is_none(), "it was read again");

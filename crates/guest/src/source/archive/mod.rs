@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// It cannot be opened or read.
+    /// The archive cannot be opened or read.
     #[error("cannot read the archive '{file}': {source}; check its path and permissions")]
     Open {
         /// The archive's file.
@@ -57,7 +57,7 @@ pub enum ArchiveError {
         /// The format that the file has.
         format: String,
     },
-    /// It is damaged, or cut short.
+    /// The archive is damaged, or cut short.
     #[error(
         "the archive '{file}' is damaged: {entry} at byte {offset} of its unpacked content: {reason}; fetch or make it again"
     )]

@@ -1,8 +1,8 @@
 //! A copy of a tree of files, live or not, that keeps everything a guest could notice.
 //!
 //! Owner, mode, times, extended attributes, hard links, holes, names of any bytes, any depth. The walk goes name by
-//! name through directory descriptors ([`Chain`]), so whoever renames things in the source while it runs can make it
-//! copy old or new files, never files from elsewhere; and nobody but root can reach the destination.
+//! name through directory descriptors ([`Chain`]), so a process that renames things in the source while it runs can
+//! make it copy old or new files, never files from elsewhere; and only root can reach the destination.
 
 mod attributes;
 mod content;
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Verdict {
     /// It is copied, and what is in it is asked about.
     Copy,
-    /// It is not there.
+    /// The path is left out.
     Absent,
     /// A directory stays, empty; a file stays, empty.
     Hollow,

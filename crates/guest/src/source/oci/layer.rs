@@ -123,7 +123,7 @@ fn feed(
         if let Some(digester) = &mut digester {
             digester.update(&buffer[..count]);
         }
-        // Nobody reads it any more: whoever asked for it knows why.
+        // Nobody reads it any more: the caller that asked for it knows why.
         wanted = wanted && into.write_all(&buffer[..count]).is_ok();
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What understands documents and layers is a process without powers. Nothing is believed: each blob's size and digest
-//! is checked against the one who named it, from the index down, and each layer's plain content against the
+//! is checked against the document that named it, from the index down, and each layer's plain content against the
 //! configuration.
 
 mod choice;
@@ -89,7 +89,7 @@ pub enum OciError {
         /// The tags of the images in it.
         has: String,
     },
-    /// It is for other machines.
+    /// The image is for other machines.
     #[error("the image '{image}' is not made for this machine ({wanted}) but for {has}; get its variant for {wanted}")]
     NoPlatform {
         /// The image's file or directory.

@@ -46,7 +46,7 @@ enum Place {
 enum Member {
     /// Where its content is.
     File { offset: u64, size: u64 },
-    /// The same as another.
+    /// The same file as another member.
     Link(PathBuf),
 }
 
