@@ -21,7 +21,7 @@ pub fn journal(data: &[u8]) {
     assert_eq!(Journal::from_bytes(&Journal::around(&again)).expect("it was written just now"), journal);
 }
 
-/// A seed for [`journal`].
+/// A valid journal, as a seed for [`journal`].
 pub fn journals() -> Vec<Vec<u8>> {
     let at = TreePath::new(b"a/\xff").expect("a path");
     let change = vec![Op::Move { at, ino: 7, directory: false, marked: true, over: None }];
@@ -70,7 +70,7 @@ pub fn overlay_attributes(mut data: &[u8]) {
     marks_of(&all);
 }
 
-/// Seeds for [`records`].
+/// Valid files, as seeds for [`records`].
 pub fn kept() -> Vec<Vec<u8>> {
     let name = r#"{"name":"run-1","begun":{"seconds":7,"nanoseconds":0},"parts":[],"group":"/g","holder":7,"places":["/a"],"listener":null,"lost":null,"command":["sh"]}"#;
     vec![name.into(), b"spare-1/7/8".to_vec(), vec![0xff, 1, 0]]

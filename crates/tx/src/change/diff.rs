@@ -27,10 +27,10 @@ impl fmt::Display for Sign {
     }
 }
 
-/// A path that changes.
+/// A path that comes, changes or goes with a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// How.
+    /// Whether it comes, changes or goes.
     pub sign: Sign,
     /// Which, below the root of its mount.
     pub path: TreePath,

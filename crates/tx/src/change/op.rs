@@ -57,7 +57,7 @@ pub(crate) enum Source {
 /// What a rename takes the place of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Replaced {
-    /// Its inode.
+    /// The number of its inode.
     pub ino: u64,
     /// When anything of it last changed.
     pub changed: Moment,
@@ -109,7 +109,7 @@ pub(crate) enum Op {
     StageDirectory {
         /// Where it is.
         from: TreePath,
-        /// Its inode.
+        /// The number of its inode.
         ino: u64,
         /// The number to find it by.
         slot: u32,
@@ -136,7 +136,7 @@ pub(crate) enum Op {
     Place {
         /// The number that it was put aside under.
         slot: u32,
-        /// Its inode.
+        /// The number of its inode.
         ino: u64,
         /// The new place.
         at: TreePath,
@@ -158,7 +158,7 @@ pub(crate) enum Op {
     Move {
         /// Its place in both.
         at: TreePath,
-        /// Its inode.
+        /// The number of its inode.
         ino: u64,
         /// Whether it is a directory.
         directory: bool,
@@ -174,7 +174,7 @@ pub(crate) enum Op {
         source: Source,
         /// The file.
         target: OpTarget,
-        /// Its inode.
+        /// The number of its inode.
         ino: u64,
     },
     /// Protects an object: behind everything else, since it is in the way of that. One that was put aside is not needed

@@ -19,9 +19,9 @@ use std::path::Path;
 pub struct Dependence {
     /// The one that is selected.
     pub path: String,
-    /// The other.
+    /// The path that it cannot be without.
     pub on: String,
-    /// Why.
+    /// Why it cannot be without that.
     pub why: Why,
 }
 

@@ -23,7 +23,7 @@ const LONGEST: u64 = 4 << 30;
 pub(crate) struct Journal {
     /// Whether it has to survive a loss of power.
     pub durable: bool,
-    /// What is done where.
+    /// The operations on each overlay part.
     pub parts: Vec<(OverlayPart, Steps)>,
 }
 

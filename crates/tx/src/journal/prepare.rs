@@ -42,8 +42,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until
-    /// it is committed.
+    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its state directory must be
+    /// held until it is committed.
     pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
         let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
         let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();

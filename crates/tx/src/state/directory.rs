@@ -77,17 +77,17 @@ impl StateDirectory {
         &self.kept
     }
 
-    /// Where they are kept.
+    /// The directory that all transactions lie in.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The directory of one.
+    /// The directory of the transaction of that name.
     pub fn of(&self, name: &TxName) -> PathBuf {
         self.directory.join(name.as_ref())
     }
 
-    /// What is being deleted.
+    /// The directory of all that is being deleted.
     pub fn trash(&self) -> PathBuf {
         self.directory.join(".trash")
     }

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// One part.
+/// The overlay of one mount: where its directories are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverlayPart {
     /// The root of the live tree: a mount point.
@@ -79,12 +79,12 @@ impl OverlayPart {
         self.target.is_none() && !self.base.exists()
     }
 
-    /// What was changed.
+    /// The overlay's upper directory, which has all that was changed.
     pub fn upper(&self) -> PathBuf {
         self.files().join("upper")
     }
 
-    /// The overlay's own.
+    /// The overlay's work directory, which it needs for itself.
     pub fn work(&self) -> PathBuf {
         self.files().join("work")
     }

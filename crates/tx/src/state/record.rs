@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The record.
+/// The record of a transaction, kept in its directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
+    /// The name of the transaction.
     pub name: TxName,
     /// When it began, by the file systems' clock.
     pub begun: Moment,

@@ -26,10 +26,10 @@ pub enum TargetRoot {
     Path(PathBuf),
 }
 
-/// The target.
+/// A system of processes that a transaction is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Its root directory.
+    /// How its root directory is reached.
     pub root: TargetRoot,
     /// The id that its root user has here.
     pub first_id: u32,

@@ -106,7 +106,8 @@ impl Sweep {
         self.home.directory().exists() && !self.directory.as_ref().is_some_and(was_removed)
     }
 
-    /// Sweeps. As long as there is its home, what that says of a transaction counts: that may have to be finished.
+    /// Sweeps. As long as its state directory is there, what that says of a transaction counts: that may have to be
+    /// finished.
     pub fn run(&self) {
         sweep(&self.home);
         if !self.has_home() {

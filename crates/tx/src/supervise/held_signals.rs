@@ -66,7 +66,7 @@ impl HeldSignals {
         Self(held.collect())
     }
 
-    /// How many there are.
+    /// The number of signals that are held.
     pub fn count(&self) -> usize {
         self.0.len()
     }

@@ -40,7 +40,7 @@ impl Reached {
         all
     }
 
-    /// The same and this.
+    /// Adds what was reached by another command.
     pub fn add(&mut self, more: Self) {
         self.connections.extend(more.connections);
         self.sockets.extend(more.sockets);

@@ -37,11 +37,11 @@ pub enum WhenUnsupported {
 /// Something that cannot be a part of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
-    /// The call.
+    /// The name of the system call.
     pub call: &'static str,
     /// The pid of who made it.
     pub pid: i32,
-    /// Its name.
+    /// The name of its program.
     pub program: String,
     /// What the call is about, where it is about one thing.
     pub object: Option<String>,

@@ -34,10 +34,10 @@ use std::path::{Path, PathBuf};
 /// `__SO_ACCEPTCON`: somebody listens.
 const LISTENING: u64 = 0x1_0000;
 
-/// What became of them.
+/// What became of the processes that a command left running.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Those that go on.
+    /// The processes that go on in the live tree, as people are told of them.
     pub moved: Vec<String>,
     /// Those that were ended, and why.
     pub ended: Vec<String>,

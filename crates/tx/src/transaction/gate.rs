@@ -22,7 +22,7 @@ pub(crate) trait Gate: Debug {
     /// Its name, for the report.
     fn name(&self) -> &'static str;
 
-    /// Closes it, for as long as the answer lives. The lock of the transactions' home must be held until then.
+    /// Closes it, for as long as the answer lives. The lock of the state directory must be held until then.
     fn close(&self) -> Result<Closed, CallError>;
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Looks take at most this part of the time: so many times as long as one took nobody looks again.
 const PAUSE: u32 = 10;
 
-/// Those at one transaction.
+/// The looks at one transaction, and what they cost.
 #[derive(Debug, Default)]
 pub struct Looks {
     /// When the last ended, and how long it took.

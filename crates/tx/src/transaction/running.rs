@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-/// How a command ended.
+/// How a command in a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// With this exit code.
@@ -74,7 +74,7 @@ pub struct Running {
 /// What is left of a command that has ended.
 #[derive(Debug)]
 pub struct Rest {
-    /// How it ended.
+    /// How the command has ended.
     pub ended: Ended,
     /// What is needed to know what it read.
     pub watch: Option<Watch>,
@@ -303,7 +303,7 @@ impl Running {
         self.supervisor.as_ref().map(Supervisor::reached).unwrap_or_default()
     }
 
-    /// Passes a signal on.
+    /// Passes a signal on to the command.
     pub fn signal(&self, number: i32) {
         // It may have ended, which is no failure.
         let _ = pando_kernel::pidfd::send_signal(&self.started.process, number);

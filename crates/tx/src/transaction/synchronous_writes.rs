@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Has all that is new on a part from now on be written through, where its file system does that.
+/// Has each write to what is new on a part wait for the disk from now on, where its file system does that.
 pub(crate) fn begin(part: &OverlayPart) {
     // The overlay makes in the last what is a copy, or has to be complete before it is seen.
     for directory in [part.upper(), part.work(), part.work().join("work")] {

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// A moment as file systems keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Moment {
-    /// Since 1970.
+    /// Whole seconds since the beginning of 1970.
     pub seconds: i64,
-    /// 0 to 999,999,999.
+    /// Nanoseconds of that second, 0 to 999,999,999.
     pub nanoseconds: u32,
 }
 

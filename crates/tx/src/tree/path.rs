@@ -26,7 +26,7 @@ impl TryFrom<Vec<u8>> for TreePath {
 }
 
 impl TreePath {
-    /// The root.
+    /// The path of the root itself.
     pub const ROOT: Self = Self(Vec::new());
 
     /// The path from bytes; slashes in front and behind are dropped. `None` if a part of it is `.`, `..` or empty.
@@ -81,7 +81,7 @@ impl TreePath {
         if self.0.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(&self.0)) }
     }
 
-    /// Its bytes.
+    /// The bytes of the path, without a slash in front.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

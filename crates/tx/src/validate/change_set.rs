@@ -33,9 +33,9 @@ use std::path::{Path, PathBuf};
 /// What a transaction changed on one mount.
 #[derive(Debug)]
 pub struct PartChanges {
-    /// The part.
+    /// The overlay part that these changes are on.
     pub part: OverlayPart,
-    /// The changes for people.
+    /// The changed paths, as people are shown them.
     pub changes: Vec<Change>,
     /// What a commit does.
     pub(crate) steps: Steps,
@@ -121,7 +121,7 @@ impl PartChanges {
 pub struct Figures {
     /// Paths that come, change and go.
     pub paths: usize,
-    /// Bytes of content.
+    /// Bytes of content that come or change.
     pub bytes: u64,
     /// Names that were looked up, and found to be the same at the commit. `None` where only the changes were validated.
     pub read: Option<usize>,
@@ -130,7 +130,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Adds up.
+    /// Adds up the changes on all parts.
     pub fn of(parts: &[PartChanges]) -> Self {
         let all = || parts.iter().flat_map(|part| &part.changes);
         let left_out = parts.iter().map(|part| part.left_out).sum();

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// How long a commit waits for a rival that is favoured. One that takes longer has its turn like any other.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who is favoured.
+/// Which of two transactions is favoured when they meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Contention {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Of a directory with more it is not kept.
 const MOST: usize = 1 << 18;
 
-/// Them.
+/// The names in one directory, as they were at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownNames {
     directory: PathBuf,

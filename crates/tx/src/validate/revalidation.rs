@@ -1,4 +1,4 @@
-//! The second look: what others did between the validation of a change set and its commit point.
+//! Revalidation: what others did between the validation of a change set and its commit point.
 //!
 //! To bring what is new to the disk takes from a millisecond to minutes, in which a host's other processes go on. What
 //! they do to anything that the commit is about to replace, remove or create is found by looking at the same names and

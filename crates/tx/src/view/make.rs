@@ -40,7 +40,7 @@ const INODES: u64 = 32;
 /// A view that this thread is in.
 #[derive(Debug)]
 pub struct View {
-    /// Its root.
+    /// The root directory of the view.
     pub root: OwnedFd,
     /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace
     /// period of RCU), which the command need not wait for. Where there is a watch that has it, so that nobody else

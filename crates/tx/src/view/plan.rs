@@ -58,9 +58,9 @@ pub(super) const KERNELS: [&str; 2] = ["/proc", "/sys"];
 /// A mount of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fixture {
-    /// Where.
+    /// The place of the mount.
     pub at: PathBuf,
-    /// How it is shown.
+    /// How the view shows the mount.
     pub how: How,
     /// The device that its file system lies on, where there is one: whoever looks for that (grub-probe, mkinitramfs)
     /// goes by the list of mounts.

@@ -1,8 +1,6 @@
 //! `pando tx`: system transactions.
 
-mod attempt;
 mod attribute_text;
-mod backoff;
 mod diff;
 mod end;
 mod export;
@@ -10,11 +8,13 @@ mod guest;
 mod heed;
 mod held_output;
 mod holder;
+mod host;
 mod keep;
 mod listing;
 mod memory_size;
 mod named_paths;
 mod open;
+mod outcome;
 mod prewarmed;
 mod quoted;
 mod recover;
@@ -26,7 +26,6 @@ mod run;
 mod run_in_guest;
 mod settings;
 mod supervised;
-mod trial;
 mod wait;
 
 pub(crate) use recover::recover_first;

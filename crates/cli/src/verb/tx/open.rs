@@ -2,7 +2,6 @@
 
 use super::guest;
 use super::holder::{Holder, Shifted};
-use super::run::VIEWS;
 use super::supervised::{Manner, Supervised};
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
@@ -11,7 +10,7 @@ use crate::state_root::StateRoot;
 use crate::verb::exec::login_shell;
 use anyhow::{Context, bail};
 use pando_api::Method;
-use pando_tx::{Network, Record, Running, StartError, StateDirectory, TxName, WhenUnsupported};
+use pando_tx::{MOST_VIEWS, Network, Record, Running, StartError, StateDirectory, TxName, WhenUnsupported};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 
@@ -70,7 +69,7 @@ impl Begin {
             if is_shifted {
                 pando_tx::abort_open(&home, &self.name, None)?;
             }
-            if !is_shifted || views == VIEWS {
+            if !is_shifted || views == MOST_VIEWS {
                 return started.map(|_| 0);
             }
             views += 1;

@@ -1,24 +1,23 @@
 //! `pando tx run`: one command, one transaction.
 
-use super::attempt::Attempt;
-use super::backoff::Backoff;
 use super::diff;
 use super::held_output::HeldOutput;
+use super::host::OnHost;
 use super::keep::Keep;
 use super::memory_size;
 use super::named_paths::Named;
+use super::outcome::outcome;
 use super::prewarmed::Clearer;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::trial::{Lesson, Trial};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    AbortReason, CommitError, CommitRequest, Contention, EndError, Ended, HeldSignals, Network, Passed, Reached, Rest,
-    Selection, StateDirectory, Transaction, TxName, Watch, WhenUnsupported,
+    Attempt, CommitError, CommitRequest, Concluded, Contention, EndError, Ended, HeldSignals, Lesson, Network, Passed,
+    Rest, RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch, WhenUnsupported, run_with_retries,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -28,10 +27,6 @@ use std::time::{Duration, Instant};
 /// What a shell says of a program that is not there, and of one that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-
-/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others
-/// always do that, each further time counts as a run.
-pub(super) const VIEWS: u32 = 50;
 
 /// How often a command runs again at most, if nothing is said.
 const RETRIES: u32 = 3;
@@ -117,14 +112,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero()).ok_or_else(wrong)
 }
 
-/// What one attempt leaves for the report.
-struct Tried {
-    attempt: Attempt,
-    ended: usize,
-    read_only: Vec<String>,
-    reached: Reached,
-}
-
 impl Run {
     /// With nothing said but this.
     pub(super) fn plain(quiet: bool, no_durable: bool, command: Vec<String>) -> Self {
@@ -161,66 +148,41 @@ impl Run {
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
-        let (waiting, lesson) = (Waiting::take()?, Lesson::default());
+        let waiting = Waiting::take()?;
         let ignored = Named::on_host()?.with_links(&self.ignore)?;
-        let mut trial = Trial { root, home, waiting, input, contention, memory, ignored, lesson };
-        let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
-        loop {
-            let started = Instant::now();
-            let tried = self.attempt(&mut trial, retries + views)?;
-            let took = started.elapsed();
-            if matches!(tried.attempt, Attempt::NotBegun) && views < VIEWS {
-                views += 1;
-                continue;
-            }
-            // What a run has reached is not undone by its being lost.
-            reached.add(tried.reached.clone());
-            let again = if retries < self.retry { trial.learn(&tried.attempt) } else { None };
-            let Some((what, how)) = again else {
-                return Ok(self.conclude(&Tried { reached, ..tried }, begun.elapsed(), retries));
-            };
-            retries += 1;
-            eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
-            // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is
-            // in its own way.
-            let goes_on = |reason: &AbortReason| !reason.is_lack_of_memory() && !reason.is_over();
-            let is_in_the_way =
-                matches!(&tried.attempt, Attempt::Lost(reason) | Attempt::Misled(.., reason) if goes_on(reason));
-            let pause = if is_in_the_way { backoff.after(took) } else { Duration::ZERO };
-            if let Some(signal) = trial.waiting.rest(pause)? {
-                let attempt =
-                    Attempt::Aborted(ended_by(signal), format!("ended by {}", pando_kernel::signal::name(signal)));
-                return Ok(self.conclude(&Tried { attempt, reached, ..tried }, begun.elapsed(), retries));
-            }
-        }
+        let mut host = OnHost { run: &self, root, home, waiting, input, contention, memory, ignored };
+        let policy = RetryPolicy { retries: self.retry, exclusive_last: false };
+        let concluded = run_with_retries(&mut host, policy)?;
+        Ok(self.conclude(&concluded, begun.elapsed(), "none"))
     }
 
-    fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
-        let (outcome, code) = tried.attempt.outcome();
-        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun | Attempt::Outgrown);
+    /// Says how it ended. `gate` is what kept others out while it was committed.
+    pub(super) fn conclude(&self, concluded: &Concluded, time: Duration, gate: &str) -> u8 {
+        let Concluded { tried: Tried { attempt, ended, read_only, reached }, retries, .. } = concluded;
+        let (outcome, code) = outcome(attempt);
+        let failed = matches!(attempt, Attempt::Lost(_) | Attempt::NotBegun | Attempt::Outgrown);
         if !self.quiet || failed {
-            let Tried { ended, read_only, reached, .. } = tried;
-            let (ended, passed) = (*ended, PassedOutside::of(reached));
-            let report =
-                Report { outcome, time, retries, gate: "none", ended, read_only, ignored: &self.ignore, passed };
+            let (ended, retries, passed) = (*ended, *retries, PassedOutside::of(reached));
+            let report = Report { outcome, time, retries, gate, ended, read_only, ignored: &self.ignore, passed };
             eprintln!("pando: {report}");
         }
         code
     }
 
-    fn attempt(&self, trial: &mut Trial<'_>, number: u32) -> anyhow::Result<Tried> {
-        let home = trial.home;
+    /// Runs the command once.
+    pub(super) fn attempt(&self, host: &mut OnHost<'_>, number: u32, lesson: &mut Lesson) -> anyhow::Result<Tried> {
+        let home = host.home;
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let begun = trial.begin(&name, &shown);
+        let begun = host.begin(&name, &shown, lesson);
         let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let mut stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
-        let (input, feeding) = trial.input.again()?;
+        let (input, feeding) = host.input.again()?;
         stdio[0] = input;
         let waited = match transaction.start(plan, &self.command, stdio, self.network()) {
-            Ok(running) => trial.waiting.wait(running, self.timeout, self.when_unsupported(), Some(&transaction))?,
+            Ok(running) => host.waiting.wait(running, self.timeout, self.when_unsupported(), Some(&transaction))?,
             Err(error) => return cannot_start(home, transaction, error, clearer),
         };
         drop(feeding);
@@ -231,7 +193,7 @@ impl Run {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
                 let Passed { held, reached, places, listener, .. } = passed;
                 transaction.knows(&places);
-                let attempt = match self.finish(transaction, watch.as_ref(), held, trial.contention) {
+                let attempt = match self.finish(transaction, watch.as_ref(), held, host.contention) {
                     Ok(attempt) => attempt,
                     Err(error) => {
                         sweep_soon(home, watch, clearer);
@@ -330,11 +292,6 @@ impl Run {
     }
 }
 
-/// The exit code of what was ended by a signal.
-fn ended_by(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(crate::complaint::OWN_FAILURE)
-}
-
 /// Why a transaction is aborted.
 fn why(waited: &Waited) -> Attempt {
     let (code, words) = match waited {
@@ -362,17 +319,13 @@ fn cannot_start(
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
             let why = crate::complaint::sentences(&error.into());
-            Ok(not_run(Attempt::Aborted(code, why)))
+            Ok(Tried::without_command(Attempt::Aborted(code, why)))
         }
-        pando_tx::StartError::Shifted => Ok(not_run(Attempt::NotBegun)),
+        pando_tx::StartError::Shifted => Ok(Tried::without_command(Attempt::NotBegun)),
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
         }
     }
-}
-
-fn not_run(attempt: Attempt) -> Tried {
-    Tried { attempt, ended: 0, read_only: Vec::new(), reached: Reached::default() }
 }
 
 #[cfg(test)]

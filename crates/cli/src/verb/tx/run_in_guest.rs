@@ -3,25 +3,23 @@
 //! The command is a process of the guest's like any other, started by the daemon, but for its mounts and its control
 //! group. A holder keeps the view, and ends the command if this program is killed.
 
-use super::attempt::Attempt;
-use super::backoff::Backoff;
 use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose, Shifted};
 use super::keep::Keep;
 use super::named_paths::Named;
+use super::outcome::announce;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
-use super::report::{PassedOutside, Report};
-use super::run::{Output, Run, VIEWS};
+use super::run::{Output, Run};
 use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    AbortReason, CommitError, CommitRequest, Contention, EndError, Exclusive, Looks, Moment, Passed, Reached,
-    Selection, StateDirectory, Target, TxName,
+    Attempt, CommitError, CommitRequest, Contention, EndError, Exclusive, Lesson, Looks, Passed, Retry, RetryPolicy,
+    Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -34,7 +32,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// What lasts from one attempt to the next.
-struct Trial<'a> {
+struct InGuest<'a> {
+    run: &'a Run,
     root: &'a StateRoot,
     home: &'a StateDirectory,
     guest: &'a str,
@@ -43,17 +42,25 @@ struct Trial<'a> {
     contention: Contention,
     /// Where what it reads is not validated.
     ignored: Vec<PathBuf>,
-    /// When the first run began.
-    begun: Option<Moment>,
 }
 
-/// How one attempt went.
-struct Tried {
-    attempt: Attempt,
-    /// Processes that were left in it.
-    ended: usize,
-    read_only: Vec<String>,
-    reached: Reached,
+impl Runner for InGuest<'_> {
+    type Error = anyhow::Error;
+
+    fn attempt(&mut self, number: u32, lesson: &mut Lesson, exclusive: bool) -> anyhow::Result<Tried> {
+        let alone = exclusive.then(|| Exclusive::over(self.home, self.target)).transpose();
+        let alone = alone.context("cannot have the guest's other processes wait")?;
+        self.run.attempt_in_guest(self, number, lesson, alone.as_ref())
+    }
+
+    fn announce(&mut self, retry: &Retry<'_>) {
+        announce(retry, self.run.retry);
+    }
+
+    fn rest(&mut self, pause: Duration) -> anyhow::Result<Option<i32>> {
+        std::thread::sleep(pause);
+        Ok(None)
+    }
 }
 
 impl Run {
@@ -66,76 +73,37 @@ impl Run {
         let input = ReplayedInput::of_this_process(false)?;
         let contention = super::settings::contention(root)?;
         let ignored = Named::in_guest(target)?.with_links(&self.ignore)?;
-        let mut trial = Trial { root, home, guest, target, input, contention, ignored, begun: None };
-        let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
-        loop {
-            // A run that has lost all its retries has the guest to itself: it ends.
-            let alone = (retries > self.retry).then(|| Exclusive::over(home, target)).transpose();
-            let alone = alone.context("cannot have the guest's other processes wait")?;
-            let started = Instant::now();
-            let tried = self.attempt_in_guest(&mut trial, retries + views, alone.as_ref())?;
-            if matches!(tried.attempt, Attempt::NotBegun) && views < VIEWS {
-                views += 1;
-                continue;
-            }
-            // What a run has reached is not undone by its being lost.
-            reached.add(tried.reached.clone());
-            // One whose command has failed by itself needs no run that cannot be misled.
-            let is_left = alone.is_none() && (retries < self.retry || !matches!(tried.attempt, Attempt::Misled(..)));
-            let reason = match &tried.attempt {
-                Attempt::Lost(reason) | Attempt::Misled(.., reason) => Some(reason),
-                Attempt::NotBegun => Some(&AbortReason::MountsChanged),
-                Attempt::Committed(..) | Attempt::Aborted(..) | Attempt::Outgrown => None,
-            };
-            if let Some(reason) = reason.filter(|_| is_left) {
-                retries += 1;
-                let how = if retries > self.retry {
-                    "with the guest's other processes frozen".to_owned()
-                } else {
-                    format!("{retries} of {}", self.retry)
-                };
-                eprintln!("pando: {reason}; running it again ({how})");
-                if retries <= self.retry && !reason.is_over() {
-                    std::thread::sleep(backoff.after(started.elapsed()));
-                }
-                continue;
-            }
-            return Ok(self.conclude_in_guest(&Tried { reached, ..tried }, begun.elapsed(), retries, alone.is_some()));
-        }
+        let mut runner = InGuest { run: self, root, home, guest, target, input, contention, ignored };
+        let policy = RetryPolicy { retries: self.retry, exclusive_last: true };
+        let concluded = run_with_retries(&mut runner, policy)?;
+        let gate = if concluded.exclusive { "freeze for the whole run" } else { "freeze" };
+        Ok(self.conclude(&concluded, begun.elapsed(), gate))
     }
 
-    fn conclude_in_guest(&self, tried: &Tried, time: Duration, retries: u32, alone: bool) -> u8 {
-        let (outcome, code) = tried.attempt.outcome();
-        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun) {
-            let gate = if alone { "freeze for the whole run" } else { "freeze" };
-            let read_only = &tried.read_only[..];
-            let passed = PassedOutside::of(&tried.reached);
-            let ended = tried.ended;
-            let report = Report { outcome, time, retries, gate, ended, read_only, ignored: &self.ignore, passed };
-            eprintln!("pando: {report}");
-        }
-        code
-    }
-
-    fn attempt_in_guest(&self, trial: &mut Trial<'_>, number: u32, alone: Option<&Exclusive>) -> anyhow::Result<Tried> {
+    fn attempt_in_guest(
+        &self,
+        runner: &mut InGuest<'_>,
+        number: u32,
+        lesson: &mut Lesson,
+        alone: Option<&Exclusive>,
+    ) -> anyhow::Result<Tried> {
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
-        let (first_begun, ignored) = (trial.begun, trial.ignored.clone());
+        let (first_begun, ignored) = (lesson.first_begun(), runner.ignored.clone());
         let purpose = Purpose { command: self.shown(), first_begun, ignored };
-        let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.target)), Some(&purpose)) {
+        let holder = match Holder::start(runner.root, &name, Some((runner.guest, runner.target)), Some(&purpose)) {
             Err(error) if error.is::<Shifted>() => {
-                pando_tx::abort_open(trial.home, &name, alone)?;
-                let (attempt, reached) = (Attempt::NotBegun, Reached::default());
-                return Ok(Tried { attempt, ended: 0, read_only: Vec::new(), reached });
+                pando_tx::abort_open(runner.home, &name, alone)?;
+                return Ok(Tried::without_command(Attempt::NotBegun));
             }
             started => started?,
         };
-        let attempt = self.run_held(trial, &name, &holder, alone);
+        let attempt = self.run_held(runner, lesson, &name, &holder, alone);
         if attempt.is_err() {
             // The command may not have been found, or the daemon have gone: nothing of it stays.
-            let _ = pando_tx::abort_open(trial.home, &name, alone);
+            let _ = pando_tx::abort_open(runner.home, &name, alone);
         }
         drop(holder);
-        sweep_soon(trial.home, None, None);
+        sweep_soon(runner.home, None, None);
         attempt
     }
 
@@ -149,18 +117,19 @@ impl Run {
 
     fn run_held(
         &self,
-        trial: &mut Trial<'_>,
+        runner: &mut InGuest<'_>,
+        lesson: &mut Lesson,
         name: &TxName,
         holder: &Holder,
         alone: Option<&Exclusive>,
     ) -> anyhow::Result<Tried> {
-        let Trial { root, home, guest, .. } = *trial;
+        let InGuest { root, home, guest, .. } = *runner;
         let record = home.records()?.into_iter().find(|record| record.name == *name);
         let record = record.with_context(|| format!("transaction '{name}' has gone"))?;
-        trial.begun.get_or_insert(record.begun);
+        lesson.began(record.begun);
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let mut stdio: [Option<File>; 3] = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
-        let (input, feeding) = trial.input.again()?;
+        let (input, feeding) = runner.input.again()?;
         stdio[0] = input;
         let (network, when) = (self.network(), self.when_unsupported());
         let manner = Manner { network, when, note_signals: false, looks: alone.is_none() };
@@ -193,7 +162,7 @@ impl Run {
                 super::diff::show(&pando_tx::review_of_open(home, name)?, false)?;
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
-            (0, None) => self.commit_in_guest(home, name, alone, trial.contention)?,
+            (0, None) => self.commit_in_guest(home, name, alone, runner.contention)?,
             (code, None) => {
                 let words = format!("exit code {code}");
                 let looked = || Looks::default().look_at_open(home, &record, &passed.places);

@@ -23,7 +23,7 @@ pub struct Export {
 /// Something that is to be there.
 #[derive(Debug)]
 pub struct Exported {
-    /// What it is like.
+    /// The object's attributes, beside its content.
     pub look: Look,
     content: Content,
 }

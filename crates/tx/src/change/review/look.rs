@@ -18,15 +18,15 @@ const RANGE: u32 = 1 << 16;
 /// inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Its kind.
+    /// The kind of the object, such as a directory.
     pub kind: FileType,
     /// Permissions, with set-user-id, set-group-id and sticky: the lower twelve bits.
     pub mode: u32,
     /// The user that it belongs to.
     pub uid: u32,
-    /// The group.
+    /// The id of its group.
     pub gid: u32,
-    /// Bytes of its content.
+    /// The size of its content in bytes.
     pub size: u64,
     /// When its content last changed.
     pub modified: Moment,

@@ -34,7 +34,7 @@ pub(crate) use collect::collect;
 /// What a commit will do on one mount.
 #[derive(Debug)]
 pub struct PartReview {
-    /// The mount's part.
+    /// The overlay part of the mount.
     pub part: OverlayPart,
     /// Its paths, in their order.
     pub entries: Vec<Reviewed>,

@@ -14,7 +14,7 @@ pub struct Reviewed {
     pub path: TreePath,
     /// What is there before; of what comes from another name, what that is like before.
     pub old: Option<Look>,
-    /// What is there afterwards.
+    /// What is there after the commit, if anything is.
     pub new: Option<Look>,
     /// Whether it is a regular file whose content may differ: what a diff of text can show.
     pub content: bool,

@@ -19,7 +19,7 @@ pub(crate) struct Node {
     pub live: Option<LiveName>,
     /// Whether the overlay has left marks on it, which must not leave with it.
     pub marked: bool,
-    /// What it is now.
+    /// What is at the name now.
     pub what: What,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Directory {
     pub names_alone: bool,
     /// Whether all that changed in it is committed.
     pub is_whole: bool,
-    /// What changed in it.
+    /// The names in it that changed.
     pub children: Vec<Node>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct File {
     pub protection: Option<Protection>,
     /// Whether it has several names in the upper directory.
     pub linked: bool,
-    /// Its size in bytes.
+    /// The size of its content in bytes.
     pub size: u64,
     /// Its kind, as a letter of ls(1): `-` for a regular file.
     pub kind: char,
@@ -111,7 +111,7 @@ pub(crate) struct File {
 /// A file of the live tree, whatever its names there are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Origin {
-    /// Its inode.
+    /// The number of its inode.
     pub ino: u64,
     /// With which it is found again.
     pub identity: Identity,

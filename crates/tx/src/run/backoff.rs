@@ -13,11 +13,11 @@ const GROWTH: u32 = 6;
 
 /// What is known of earlier waits.
 #[derive(Debug, Default)]
-pub(super) struct Backoff(u32);
+pub(crate) struct Backoff(u32);
 
 impl Backoff {
     /// How long to wait after a run that took so long.
-    pub(super) fn after(&mut self, run: Duration) -> Duration {
+    pub(crate) fn after(&mut self, run: Duration) -> Duration {
         let growth = GROWTH.saturating_pow(self.0);
         self.0 += 1;
         let most = (run / FIRST).saturating_mul(growth).min(LONGEST);
