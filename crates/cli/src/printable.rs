@@ -10,6 +10,19 @@ pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
+/// JSON that a terminal may be shown: what drives terminals stands in it as escapes, which mean the same to whoever parses it.
+pub(crate) fn printable_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push(c),
+            c if is_control(c) => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
 /// C0, DEL and C1 drive terminals; the bidirectional overrides reorder what stands beside them.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -18,6 +31,14 @@ fn is_control(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_says_the_same_without_them() {
+        let value = serde_json::json!({ "name": "a\u{1b}[31m\n\u{9b}31mb\u{202e}\u{7f}é" });
+        let shown = printable_json(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(shown.contains(r"\u009b31mb\u202e\u007fé"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
 
     #[test]
     fn control_characters_do_not_pass() {

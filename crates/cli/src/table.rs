@@ -1,7 +1,7 @@
 //! Columns for people.
 
 use crate::complaint::NoReader;
-use crate::printable::printable;
+use crate::printable::{printable, printable_json};
 use std::io::{ErrorKind, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -88,7 +88,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Prints a listing for programs.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
+    let mut text = printable_json(&serde_json::to_string_pretty(value)?);
     text.push('\n');
     print(&text)
 }

@@ -10,6 +10,7 @@ use crate::world::World;
 pub(crate) const CASES: &[Case] = &[
     Case::new("restore::a_guest_goes_on_as_itself", a_guest_goes_on_as_itself).tags(&[Tag::Vm]),
     Case::new("restore::what_is_newer_is_given_up_only_when_told", what_is_newer_is_given_up_only_when_told),
+    Case::new("restore::another_image_of_the_name_gives_up_nothing", another_image_of_the_name),
     Case::new("restore::a_guest_ends_only_once_its_image_is_kept", a_guest_ends_only_once_its_image_is_kept),
 ];
 
@@ -76,4 +77,27 @@ fn a_guest_ends_only_once_its_image_is_kept(sandbox: &Sandbox) {
     sandbox.pando(["image", "rm", "warm"]).ok();
     before.comes_back(sandbox, "the daemon killed before the guest's end, and the image removed");
     assert!(lives("web"));
+}
+
+/// A guest's files go for what it was frozen into, and for nothing else of that name.
+fn another_image_of_the_name(sandbox: &Sandbox) {
+    let export = sandbox.scratch().join("backup.pando").display().to_string();
+    sandbox.guest("web", &[]);
+    sandbox.exec_sh("web", "echo old >/precious").ok();
+    sandbox.pando(["freeze", "web", "w", "--stop"]).ok();
+    sandbox.pando(["image", "export", "w", &export]).ok();
+    sandbox.pando(["restore", "w"]).ok();
+    sandbox.exec_sh("web", "echo mine >/precious").ok();
+    sandbox.pando(["image", "rm", "w"]).ok();
+    sandbox.pando(["freeze", "web", "w", "--stop"]).ok();
+    sandbox.pando(["image", "rm", "w"]).ok();
+    sandbox.pando(["image", "import", &export, "w"]).ok();
+    sandbox.pando(["restore", "w"]).run().ended_with(125).complains_of(&["--replace", "may be newer"]);
+    sandbox.end_daemon();
+    sandbox.pando(["restore", "w"]).run().ended_with(125).complains_of(&["--replace"]);
+    sandbox.pando(["start", "web"]).ok();
+    sandbox.exec_sh("web", "cat /precious").run().says("mine\n");
+    sandbox.pando(["stop", "-t", "0", "web"]).ok();
+    sandbox.pando(["restore", "--replace", "w"]).ok();
+    sandbox.exec_sh("web", "cat /precious").run().says("old\n");
 }

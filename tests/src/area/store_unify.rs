@@ -7,6 +7,7 @@ use crate::sandbox::Sandbox;
 pub(crate) const CASES: &[Case] = &[
     Case::new("unify::guests_at_rest_show_the_same_afterwards", guests_at_rest_show_the_same_afterwards),
     Case::new("unify::a_running_guest_waits_for_its_next_start", a_running_guest_waits_for_its_next_start),
+    Case::new("unify::no_tree_is_too_deep_to_look_through", no_tree_is_too_deep),
     Case::new("unify::the_daemon_is_killed_at_every_step", the_daemon_is_killed_at_every_step),
 ];
 
@@ -139,4 +140,18 @@ fn the_daemon_is_killed_at_every_step(sandbox: &Sandbox) {
         assert!(!left.exists(), "{step} left {}", left.display());
         sandbox.pando(["rm", "a", "b"]).ok();
     }
+}
+
+/// Directories in directories, as deep as a path can name, each with others beside it; and a file of terabytes without data.
+fn no_tree_is_too_deep(sandbox: &Sandbox) {
+    let make = "mkdir /deep && cd /deep && i=0 && while [ $i -lt 1990 ]; do mkdir d e f && cd d || exit; i=$((i+1)); done; \
+        head -c 100000 /dev/zero | tr '\\0' x >/deep/e/file; truncate -s 4T /hollow; echo done";
+    for name in ["a", "b", "c"] {
+        sandbox.guest(name, &[]);
+        sandbox.exec_sh(name, make).limit(300).run().says("done\n");
+    }
+    let before = sandbox.daemon();
+    let told = sandbox.pando(["unify", "--dry-run", "--json"]).limit(300).ok();
+    assert!(told.contains("guests"), "{told}");
+    assert_eq!(sandbox.daemon(), before, "the daemon ended by it");
 }

@@ -1,7 +1,7 @@
 //! `pando events`: what happens to guests, as it happens.
 
 use super::Verb;
-use crate::printable::printable;
+use crate::printable::{printable, printable_json};
 use crate::replies::Happened;
 use crate::state_root::StateRoot;
 use crate::table::print;
@@ -34,7 +34,7 @@ It goes on until it is interrupted.";
         loop {
             let answer = client.receive::<Happened>().context("cannot follow the events")?;
             let event = answer.reply.event;
-            print(&if self.json { serde_json::to_string(&event)? + "\n" } else { line(&event, &zone) })?;
+            print(&if self.json { printable_json(&serde_json::to_string(&event)?) + "\n" } else { line(&event, &zone) })?;
             if !answer.continues {
                 return Ok(0);
             }

@@ -76,6 +76,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
         daemon.guests.borrow_mut().insert(name, guest);
     }
     images::load(daemon);
+    images::forget_lost(daemon);
     Ok(())
 }
 

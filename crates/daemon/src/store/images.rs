@@ -1,6 +1,7 @@
 //! Images beyond the one holder that made them: on the disk, and between machines.
 
 use crate::state::daemon::Daemon;
+use crate::state::guest::Guest;
 use crate::state::image::{Bed, HeldImage, ImageRecord, unusable};
 use crate::state::image_records;
 use crate::store::image_stream::{Packed, Unpacked};
@@ -160,6 +161,26 @@ pub(crate) fn inspect(daemon: &Daemon, name: &str) -> Result<ImageInspection, Fa
     })
 }
 
+/// Forgets of each guest that it was frozen into an image that goes: the next image of that name is another one, which
+/// no guest's files may be given up for.
+fn no_guest_is_in(daemon: &Daemon, name: &str) -> Result<(), Fault> {
+    let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
+    let was_in_it = |guest: &&Rc<Guest>| guest.record.borrow().frozen_into.as_deref() == Some(name);
+    guests.iter().filter(was_in_it).try_for_each(|guest| guest.goes_on(&daemon.places))
+}
+
+/// The same of images that have gone while no daemon ran.
+pub(crate) fn forget_lost(daemon: &Daemon) {
+    let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
+    for guest in guests {
+        let image = guest.record.borrow().frozen_into.clone();
+        let is_lost = image.is_some_and(|image| !daemon.images.borrow().contains_key(&image));
+        if is_lost && let Err(fault) = guest.goes_on(&daemon.places) {
+            tracing::warn!(?fault, guest = %guest.name, "forgetting the image that it was frozen into failed");
+        }
+    }
+}
+
 /// Forgets an image. Clones that were made of it live on.
 pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
     let directory = daemon.places.images().join(name);
@@ -169,6 +190,7 @@ pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
         nothing_is_mounted_in(&directory, &[])
             .map_err(|error| failure::io("removing the image", name, &error.into()))?;
     }
+    no_guest_is_in(daemon, name)?;
     crate::network::connections::give_up(daemon, name);
     let held = daemon.images.borrow_mut().remove(name);
     if held.is_none() && !is_there {

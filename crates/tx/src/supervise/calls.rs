@@ -86,11 +86,11 @@ pub(super) const GROUPS: &[Group] = &[
         transactional: &[
             "access", "chdir", "chmod", "chown", "chroot", "creat", "faccessat", "faccessat2", "fallocate", "fanotify_init", "fanotify_mark",
             "fchdir", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "fdatasync", "fgetxattr", "file_getattr", "file_setattr",
-            "flistxattr", "flock", "fremovexattr", "fsconfig", "fsetxattr", "fsmount", "fsopen", "fspick", "fstat", "fstatfs", "fsync",
+            "flistxattr", "flock", "fremovexattr", "fsetxattr", "fsmount", "fsopen", "fstat", "fstatfs", "fsync",
             "ftruncate", "futimesat", "getcwd", "getdents", "getdents64", "getxattr", "getxattrat", "inotify_add_watch", "inotify_init",
             "inotify_init1", "inotify_rm_watch", "lchown", "lgetxattr", "link", "linkat", "listmount", "listxattr", "listxattrat",
             "llistxattr", "lookup_dcookie", "lremovexattr", "lsetxattr", "lstat", "mkdir", "mkdirat", "mknod", "mknodat",
-            "name_to_handle_at", "newfstatat", "open", "open_by_handle_at", "open_tree", "open_tree_attr", "openat", "openat2", "readlink",
+            "name_to_handle_at", "newfstatat", "open", "open_by_handle_at", "open_tree", "openat", "openat2", "readlink",
             "readlinkat", "removexattr", "removexattrat", "rename", "renameat", "renameat2", "rmdir", "setxattr", "setxattrat", "stat",
             "statfs", "statmount", "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs", "sysfs", "truncate", "unlink",
             "unlinkat", "ustat", "utime", "utimensat", "utimes",
@@ -98,7 +98,7 @@ pub(super) const GROUPS: &[Group] = &[
         deferred: &[],
         passed: &[],
         refused: &[
-            "mount", "mount_setattr", "move_mount", "pivot_root", "umount2",
+            "fsconfig", "fspick", "mount", "mount_setattr", "move_mount", "open_tree_attr", "pivot_root", "umount2",
         ],
     },
     Group {
@@ -258,6 +258,7 @@ mod tests {
                 Rule::Signal { .. } => 0,
                 Rule::Connect | Rule::Socket | Rule::ManySockets | Rule::Send | Rule::Message { .. } => 1,
                 Rule::Mounts
+                | Rule::Superblock
                 | Rule::Key(_)
                 | Rule::ManyKeys
                 | Rule::Machine(_)

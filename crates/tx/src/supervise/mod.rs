@@ -16,6 +16,7 @@ mod fifos;
 mod held_signals;
 mod local_socket;
 mod message;
+mod mounting;
 mod namespace;
 mod object;
 mod policy;

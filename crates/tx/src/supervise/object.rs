@@ -17,7 +17,8 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
     let path = |number: usize| text(call.pid, call.arguments[number]);
     let number = |number: usize| call.arguments[number] as i32;
     match name {
-        "mount" | "mount_setattr" => path(1),
+        "mount" | "mount_setattr" | "open_tree_attr" | "fspick" => path(1),
+        "fsconfig" => path(3),
         "move_mount" => path(3),
         "umount" | "umount2" | "pivot_root" | "swapon" | "swapoff" | "acct" | "mq_open" | "mq_unlink" => path(0),
         "quotactl" => path(1),
@@ -37,7 +38,7 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
 }
 
 /// A text in a process's memory, up to its closing zero, the end of the memory or a bound.
-fn text(pid: i32, at: u64) -> Option<String> {
+pub(super) fn text(pid: i32, at: u64) -> Option<String> {
     let mut found = Vec::new();
     while found.len() < LONGEST && !found.contains(&0) {
         let from = at.checked_add(found.len() as u64)?;

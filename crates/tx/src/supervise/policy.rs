@@ -25,6 +25,8 @@ pub(crate) enum Rule {
     },
     /// It changes the mounts of the caller's namespace, which is no matter if that is one of its own.
     Mounts,
+    /// It makes or changes a file system's superblock, which is a matter only if that is in the live tree.
+    Superblock,
     /// It names an object of System V by a key that others may use, unless that is 0 (IPC_PRIVATE).
     Key(Kind),
     /// Several calls of System V in one, of which some name an object by a key; only 32-bit programs have it.
@@ -100,12 +102,15 @@ impl Rule {
     /// The capability without which the kernel refuses the call in any case.
     pub(crate) fn needs(self) -> Option<u32> {
         match self {
-            Self::Mounts | Self::Namespace => Some(ADMIN),
+            Self::Mounts | Self::Superblock | Self::Namespace => Some(ADMIN),
             Self::Machine(capability) => capability,
             _ => None,
         }
     }
 }
+
+/// `open_tree_attr`, since Linux 6.15; it has one number everywhere.
+const OPEN_TREE_ATTR: i64 = 467;
 
 /// Every call that is caught. All others are carried out as ever: those on files because the view makes them the
 /// transaction's own.
@@ -120,6 +125,9 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_umount2, 52, "umount2", Rule::Mounts),
     caught(libc::SYS_move_mount, 429, "move_mount", Rule::Mounts),
     caught(libc::SYS_mount_setattr, 442, "mount_setattr", Rule::Mounts),
+    caught(OPEN_TREE_ATTR, OPEN_TREE_ATTR, "open_tree_attr", Rule::Mounts),
+    caught(libc::SYS_fspick, libc::SYS_fspick, "fspick", Rule::Superblock),
+    caught(libc::SYS_fsconfig, libc::SYS_fsconfig, "fsconfig", Rule::Superblock),
     caught(libc::SYS_pivot_root, 217, "pivot_root", Rule::Mounts),
     caught(libc::SYS_shmget, 395, "shmget", Rule::Key(Kind::SharedMemory)),
     caught(libc::SYS_semget, 393, "semget", Rule::Key(Kind::Semaphores)),

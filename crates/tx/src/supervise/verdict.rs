@@ -3,6 +3,7 @@
 use super::connection::{self, Packed};
 use super::local_socket::LocalSocket;
 use super::message::{self, At};
+use super::mounting::Seen;
 use super::namespace::{Entered, namespace_of};
 use super::policy::{Caught, Network, Receiver, Rule};
 use super::receiver::{Meant, is_unheard, pid_of_descriptor};
@@ -10,9 +11,7 @@ use super::rights::{holds, may_signal, may_take_from};
 use super::supervisor::Supervisor;
 use super::system_v::Kind;
 use pando_kernel::seccomp_notify::Call;
-use pando_kernel::{pidfd, proc_file, process};
-use std::fs::File;
-use std::io::Seek;
+use pando_kernel::{pidfd, process};
 use std::net::SocketAddr;
 
 /// What a call reaches outside.
@@ -41,7 +40,8 @@ impl Supervisor {
     pub(super) fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
         match caught.rule {
             Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
-            Rule::Mounts if self.is_elsewhere(call.pid) => Verdict::Inside,
+            Rule::Mounts if self.is_elsewhere(call.pid) => self.reaches_live(call, caught),
+            Rule::Superblock => self.reaches_live(call, caught),
             Rule::Key(kind) => self.object(call.pid, kind, call.arguments[0] as i32),
             Rule::ManyKeys => match Kind::of_many(call.arguments[0]) {
                 Some(kind) => self.object(call.pid, kind, call.arguments[1] as i32),
@@ -76,12 +76,11 @@ impl Supervisor {
         std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
     }
 
-    /// Whether something of a device is mounted in the view. Where that cannot be told it is.
-    fn has_mounted(&self, (major, minor): (u32, u32)) -> bool {
-        let read = |mut mounts: &File| mounts.rewind().and_then(|()| proc_file::text_of(mounts));
-        let text = self.mounts.as_ref().and_then(|mounts| read(mounts).ok());
-        let device = format!("{major}:{minor}");
-        text.is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
+    /// Mounts of a command's own are the transaction's, but for those of what is in the live tree.
+    fn reaches_live(&self, call: &Call, caught: &Caught) -> Verdict {
+        let may = caught.rule.needs().is_none_or(|one| holds(call.pid, one));
+        let reaches = may && Seen::read(self.mounts.as_ref()).is_reached_by(call, caught.name);
+        if reaches { Verdict::Unsupported(None) } else { Verdict::Inside }
     }
 
     /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
@@ -145,7 +144,7 @@ impl Supervisor {
         }
         // Mounts of its own show a process the servers of the view as well; what it has mounted itself is the
         // transaction's.
-        let is_own = |device| self.is_elsewhere(call.pid) && !self.has_mounted(device);
+        let is_own = |device| self.is_elsewhere(call.pid) && !Seen::read(self.mounts.as_ref()).has(device);
         match LocalSocket::at(call.pid, at, length, &self.bystanders.listening, is_own) {
             Some(LocalSocket::Log(path)) => Verdict::Outside(vec![Outside::Socket(path)]),
             Some(LocalSocket::Server(name)) => Verdict::Unsupported(Some(format!("socket {name}"))),

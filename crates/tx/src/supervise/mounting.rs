@@ -1,0 +1,108 @@
+//! What a command does to mounts and superblocks that would be seen in the live tree.
+//!
+//! What a transaction cannot isolate is read-only in its view: single files that are mounts, file systems that no
+//! overlay lies over. In a mount namespace of its own a command may make such a mount writable again; and whoever
+//! mounts the device of a file system that is in use has that very file system. Neither could be undone.
+
+use super::object::text;
+use pando_kernel::foreign_memory;
+use pando_kernel::seccomp_notify::Call;
+use rustix::fs::{FileType, StatVfsMountFlags, major, minor, stat, statvfs};
+use std::fs::File;
+use std::io::Seek;
+use std::path::{Path, PathBuf};
+
+/// `fsconfig` sets a value that is a text, or one that is a path (linux/mount.h).
+const SET_STRING: u64 = 1;
+const SET_PATH: u64 = 3;
+
+/// `MOUNT_ATTR_RDONLY`
+const READ_ONLY: u64 = 1;
+
+/// Mounts that are seen from a view, as /proc/PID/mountinfo lists them.
+pub(super) struct Seen(Option<String>);
+
+impl Seen {
+    /// Reads an open mountinfo anew.
+    pub(super) fn read(mounts: Option<&File>) -> Self {
+        let read = |mut mounts: &File| mounts.rewind().and_then(|()| pando_kernel::proc_file::text_of(mounts)).ok();
+        Self(mounts.and_then(read))
+    }
+
+    /// Whether something of a device number, of a mounted file system, is among them. Where that cannot be known it is.
+    pub(super) fn has(&self, (major, minor): (u32, u32)) -> bool {
+        let device = format!("{major}:{minor}");
+        self.0.as_ref().is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
+    }
+
+    /// Whether a block device has a file system that is among them. btrfs has numbers of its own: its source says it.
+    fn has_device(&self, device: u64) -> bool {
+        let source = |line: &str| Some(line.split_once(" - ")?.1.split(' ').nth(1)?.to_owned());
+        let is_it = |source: &str| source.starts_with('/') && stat(source).is_ok_and(|found| found.st_rdev == device);
+        self.has((major(device), minor(device)))
+            || self.0.as_ref().is_some_and(|text| text.lines().filter_map(source).any(|source| is_it(&source)))
+    }
+
+    /// Whether a call would change or reach what is in the live tree.
+    pub(super) fn is_reached_by(&self, call: &Call, name: &str) -> bool {
+        let [first, second, third, fourth, ..] = call.arguments;
+        match name {
+            "mount" => self.is_mounted(call, fourth),
+            "mount_setattr" | "open_tree_attr" => {
+                let mut cleared = [0; 8];
+                let is_cleared = foreign_memory::read(call.pid, fourth.wrapping_add(8), &mut cleared).is_ok()
+                    && u64::from_ne_bytes(cleared) & READ_ONLY != 0;
+                is_cleared && self.is_kept_from_writing(&place(call.pid, first as i32, second))
+            }
+            "fspick" => self.is_live(&place(call.pid, first as i32, second)),
+            "fsconfig" if [SET_STRING, SET_PATH].contains(&second) => {
+                text(call.pid, third).as_deref() == Some("source") && self.is_source(call.pid, fourth)
+            }
+            _ => false,
+        }
+    }
+
+    fn is_mounted(&self, call: &Call, flags: u64) -> bool {
+        let has = |flag: libc::c_ulong| flags & flag != 0;
+        let target = || place(call.pid, libc::AT_FDCWD, call.arguments[1]);
+        if has(libc::MS_REMOUNT) && has(libc::MS_BIND) {
+            return !has(libc::MS_RDONLY) && self.is_kept_from_writing(&target());
+        }
+        if has(libc::MS_REMOUNT) {
+            return self.is_live(&target());
+        }
+        let others = libc::MS_BIND | libc::MS_MOVE | libc::MS_SHARED | libc::MS_PRIVATE | libc::MS_SLAVE;
+        !has(others | libc::MS_UNBINDABLE) && self.is_source(call.pid, call.arguments[0])
+    }
+
+    /// Whether a path that a process names is a device whose file system is in use.
+    fn is_source(&self, pid: i32, at: u64) -> bool {
+        let found = stat(place(pid, libc::AT_FDCWD, at));
+        found.is_ok_and(|found| {
+            FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice && self.has_device(found.st_rdev)
+        })
+    }
+
+    fn is_live(&self, place: &Path) -> bool {
+        stat(place).is_ok_and(|found| self.has((major(found.st_dev), minor(found.st_dev))))
+    }
+
+    /// Whether a file system of the live tree is read-only there.
+    fn is_kept_from_writing(&self, place: &Path) -> bool {
+        let is_read_only = statvfs(place).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY));
+        is_read_only && self.is_live(place)
+    }
+}
+
+/// Where a path leads that a process names, by a directory it has open or its own, for whoever looks from outside.
+fn place(pid: i32, directory: i32, at: u64) -> PathBuf {
+    let named = text(pid, at).unwrap_or_default();
+    if let Some(below) = named.strip_prefix('/') {
+        return PathBuf::from(format!("/proc/{pid}/root")).join(below.trim_start_matches('/'));
+    }
+    let from = match directory {
+        libc::AT_FDCWD => format!("/proc/{pid}/cwd"),
+        open => format!("/proc/{pid}/fd/{open}"),
+    };
+    if named.is_empty() { PathBuf::from(from) } else { Path::new(&from).join(named) }
+}
