@@ -110,6 +110,7 @@ mod tx_local_sockets;
 mod tx_mount_root;
 mod tx_mounts_change;
 mod tx_open_commits;
+mod tx_own_mounts;
 mod tx_outside;
 mod tx_packages;
 mod tx_parts;
@@ -154,6 +155,7 @@ const AREAS: &[&[Case]] = &[
     tx_mount_root::CASES,
     tx_mounts_change::CASES,
     tx_open_commits::CASES,
+    tx_own_mounts::CASES,
     tx_outside::CASES,
     tx_packages::CASES,
     tx_parts::CASES,

@@ -1,0 +1,86 @@
+//! What a command mounts in a namespace of its own is the transaction's, but for what is in the live tree: a mount that is
+//! read-only inside stays so, and the file system of a device that is in use is not had once more.
+
+use crate::case::{Case, skip};
+use crate::line::Line;
+use crate::need::Need;
+use crate::sandbox::Sandbox;
+use crate::small_disk::SmallDisk;
+
+const UNSHARE: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("python3", "python3")];
+const DISK: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("findmnt", "util-linux")];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx_own_mounts::what_is_read_only_inside_stays_so", read_only).needs(UNSHARE),
+    Case::new("tx_own_mounts::a_device_in_use_is_not_mounted_once_more", device).needs(DISK),
+    Case::new("tx_own_mounts::what_it_mounts_itself_it_changes", own).needs(UNSHARE),
+];
+
+/// Makes a mount writable by a call that has no word in the C library: open_tree_attr(2) with MOUNT_ATTR_RDONLY cleared.
+const OPEN_TREE_ATTR: &str = "import ctypes, struct, sys
+attr = struct.pack('QQQQ', 0, 1, 0, 0)
+libc = ctypes.CDLL(None, use_errno=True)
+fd = libc.syscall(467, -100, sys.argv[1].encode(), 0, attr, len(attr))
+print(fd, ctypes.get_errno())";
+
+/// Runs a script in mounts that nobody else sees. `$TX` is `pando tx run`.
+fn script(sandbox: &Sandbox, text: &str) -> String {
+    let prologue = "set -u; mount --make-rprivate /; TX=\"$PANDO --root $ROOT tx run --retry 0\"\n";
+    let line = Line::new("unshare").args(["-m", "bash", "-c", &format!("{prologue}{text}")]);
+    let line = line.directory(sandbox.scratch()).env("ROOT", sandbox.root()).env("PANDO", sandbox.program());
+    let ended = line.env("OTA", OPEN_TREE_ATTR).limit(180).run();
+    if ended.code() == 77 {
+        skip("no file system can be mounted here");
+    }
+    ended.succeeded().out()
+}
+
+/// A single file that is mounted: no overlay lies over it, so that it is read-only inside.
+fn read_only(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "echo live >source; echo below >single; mount --bind source single || exit 77; S=$PWD/single
+         try() { \"$@\" >>said 2>&1; cat source; echo live >source; }
+         try $TX -- sh -c \"echo plain >$S\"
+         try $TX -- unshare -m --propagation private sh -c \"mount -o remount,bind,rw $S; echo remounted >$S\"
+         try $TX -- python3 -c \"import subprocess,sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('attr')\" $S \"$OTA\"
+         try $TX -- unshare -m --propagation private python3 -c \"import sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('own')\" $S \"$OTA\"
+         cat said >&2",
+    );
+    assert_eq!(told, "live\n".repeat(4));
+}
+
+fn device(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 64, &["mkfs.ext4", "-q"], "");
+    let at = disk.at.display();
+    let source = Line::new("findmnt").args(["-no", "SOURCE"]).args([&disk.at]).ok();
+    let (source, file) = (source.trim(), disk.at.join("file"));
+    std::fs::write(&file, "live").expect("a file");
+    for mount in [
+        format!("mount {source} here"),
+        format!("mount -t ext4 {source} here"),
+        format!("mount -o remount,ro {at}; mount {source} here"),
+    ] {
+        let command = format!("{mount}; echo once more >here/file; touch here/new; mount -o remount,ro here; exit 3");
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "--", "unshare", "-m", "--propagation", "private"]);
+        let ended = line.args(["sh", "-c", &format!("mkdir here; {command}")]).directory(scratch).run();
+        assert_ne!(ended.code(), 0, "{}", ended.err());
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "live", "{mount}: {}", ended.err());
+        assert!(!disk.at.join("new").exists(), "{mount}");
+        std::fs::write(disk.at.join("probe"), "writable").expect("the live file system can be written to");
+    }
+}
+
+/// Programs that make a place of their own go on doing so.
+fn own(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "$TX -- unshare -m --propagation private sh -ec '
+            mkdir own; mount -t tmpfs none own; echo 1 >own/f
+            mount -o remount,ro own; mount -o remount,rw own; echo 2 >own/f
+            mount --bind own own; mount -o remount,bind,ro own; mount -o remount,bind,rw own; cat own/f; echo kept >file' || exit 1
+         cat file",
+    );
+    assert_eq!(told, "2\nkept\n");
+}
