@@ -1,4 +1,5 @@
-//! Builds what is embedded in this crate: the restorer, and the BPF programs, for whatever kernel they will be loaded into: the loader fits them.
+//! Builds what is embedded in this crate: the restorer, and the BPF programs, for whatever kernel they will be loaded
+//! into: the loader fits them.
 
 use pando_freestanding::{Kind, build};
 use std::env;

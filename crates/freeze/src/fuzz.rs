@@ -1,6 +1,6 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
-use crate::bpf::task_records::{self, Told, Usual};
+use crate::bpf::task_records::{self, TaskRecords, Usual};
 use crate::capture::{inotify, queues, sysv, user_spaces};
 use crate::disk::image_file::{BODY, Kind, Opened};
 use crate::disk::powers::Powers;
@@ -80,7 +80,7 @@ pub fn sheet(data: &[u8]) {
 pub fn task_records(data: &[u8]) {
     let (choice, records) = data.split_first().map_or((0, data), |(choice, rest)| (*choice, rest));
     let usual = Usual { domain: (choice & 1 != 0).then_some(usize::from(choice >> 1) % 8), ..Usual::default() };
-    if let Ok(Some(told)) = Told::from_bytes(records, usual) {
+    if let Ok(Some(told)) = TaskRecords::from_bytes(records, usual) {
         let _ = told.thread(1, u64::from(choice) << 12);
     }
     let _ = task_records::security_of(records, i32::from(choice));
@@ -114,12 +114,12 @@ pub fn proc_files(data: &[u8]) {
     }
 }
 
-/// Seeds for [`sheet`].
+/// Seeds of a fuzzer for [`sheet`]: a whole file of each kind.
 pub fn sheets() -> Vec<Vec<u8>> {
     vec![crate::disk::image_file::bytes_of(Kind::About, b"{}")]
 }
 
-/// Seeds for [`proc_files`].
+/// Seeds of a fuzzer for [`proc_files`]: texts as /proc has them.
 pub fn texts() -> Vec<Vec<u8>> {
     let mounts = "58 46 0:47 / / rw,nodev,relatime shared:3 - overlay deb rw\n60 58 0:70 /a /run/my\\040lock ro master:4 - tmpfs tmpfs rw\n";
     let maps = "10000-20000 rw-s 00000000 08:01 12     /a b (deleted)\nVmFlags: rd wr sh mr mw me ms\nProtectionKey: 1\n7ffe000-7fff000 r-xp 00000000 00:00 0 [vdso]\n";

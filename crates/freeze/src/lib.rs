@@ -2,11 +2,13 @@
 //! of a stock kernel.
 //!
 //! ```text
-//!   precheck ─▶ stop ─▶ capture ─▶ Image ─▶ snapshot ─▶ restore ──▶ Script ──▶ holder (a process of its own: the program in ../restorer)
-//!   what cannot be      ptrace:    plain    a fork of   every address,          │ copies the frozen memory once, out of the snapshots,
-//!   frozen is named     SEIZE,     data     each        descriptor, pid         │ while the processes run on
-//!   before any process  INTERRUPT           process     and call decided        ▼
-//!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
+//!   precheck ─▶ stop ─▶ capture ─▶ Image ─▶ snapshot ─▶ restore ──▶ Script ──▶ holder
+//!   what cannot be      ptrace:    plain    a fork of   every address,          │ a process of its own: the program
+//!   frozen is named     SEIZE,     data     each        descriptor, pid         │ in ../restorer; it copies the frozen
+//!   before any process  INTERRUPT           process     and call decided        │ memory once, out of the snapshots,
+//!   is stopped                                                                  │ while the processes run on
+//!                                                                               ▼
+//!                clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
 //! | room | what is in it | what it may import |
@@ -16,8 +18,8 @@
 //! | `stop` | stopping processes, calls in their place, interrupted calls, snapshots | `inspect` |
 //! | `bpf` | programs in the kernel: the iterator over tasks, the map of touched files | `stop`, `inspect` |
 //! | `capture` | what processes have becomes an image: a file for each kind of object | `bpf`, `stop`, `inspect` |
-//! | `precheck` | what cannot be frozen: a file for each kind of object, and `survey` that asks all | `capture` and what that imports |
-//! | `restore` | an image becomes a script: a file for each kind of object, and `plan` | `image`, and a few files of `inspect` |
+//! | `restore` | an image becomes a script: a file for each kind of object, and `plan` | `image`, a little of `inspect` |
+//! | `precheck` | what cannot be frozen: a file for each kind of object, and `survey` of all | all above |
 //! | `likeness` | how a clone differs from its image | `capture`, `restore` |
 //! | `clone` | the holder, and the making of clones | `restore`, `likeness` |
 //! | `disk` | an image as files: saving, loading, checking all that was read | `clone`, `restore` |

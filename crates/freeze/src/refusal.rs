@@ -7,13 +7,13 @@ use std::fmt;
 pub struct Refusal {
     /// The process's pid in its namespace.
     pub pid: i32,
-    /// The process's name.
+    /// The name of the process's first thread.
     pub name: String,
     /// The descriptor, if it is one.
     pub descriptor: Option<i32>,
-    /// What it is.
+    /// What the process has that no clone could have.
     pub kind: String,
-    /// What to do.
+    /// What can be done, so that the process can be frozen.
     pub advice: &'static str,
 }
 

@@ -4,7 +4,7 @@ use crate::bpf::task_iterator::Onlooker;
 use crate::inspect::descriptors::Outside;
 use std::net::IpAddr;
 
-/// What to freeze.
+/// The processes to freeze, and what of them is outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subject<'a> {
     /// The first process of the pid namespace whose processes are frozen.

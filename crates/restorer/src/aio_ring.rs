@@ -1,8 +1,9 @@
-//! A context of asynchronous input and output (io_setup(2)), made as one was: a ring of events in the process's memory, into which the kernel puts them and out of
-//! which the program takes them.
+//! A context of asynchronous input and output (io_setup(2)), made as one was: a ring of events in the process's memory,
+//! into which the kernel puts them and out of which the program takes them.
 //!
-//! Where it puts the next one, and for how many more requests there is room, the kernel keeps to itself. Both become what they were by requests that do nothing:
-//! first as many as lead to where the program takes the next event, each of them taken at once; then one for each event that waits there.
+//! Where it puts the next one, and for how many more requests there is room, the kernel keeps to itself. Both become
+//! what they were by requests that do nothing: first as many as lead to where the program takes the next event, each of
+//! them taken at once; then one for each event that waits there.
 
 use crate::bare::{self, EAGAIN, Errno, call, number, plain};
 use pando_restorer::RINGS;
@@ -10,7 +11,7 @@ use pando_restorer::RINGS;
 /// `struct io_event` (linux/aio_abi.h).
 pub(crate) type Event = [u64; 4];
 
-/// What a context was.
+/// What a context of the frozen process was like.
 pub(crate) struct Was<'a> {
     /// So many requests it was made for.
     pub(crate) requests: u64,
@@ -34,7 +35,8 @@ const HEAD_LENGTH: u64 = 32;
 
 /// Makes it, at its place.
 pub(crate) fn make(was: &Was<'_>) -> Result<(), Errno> {
-    /// Room for requests is handed out by processor: who is moved to another one meanwhile may leave some behind that a ring that was full needs.
+    /// Room for requests is handed out by processor: who is moved to another one meanwhile may leave some behind that a
+    /// ring that was full needs.
     const TRIES: usize = 64;
     for _ in 0..TRIES {
         let ring = Ring::new(was.requests)?;
@@ -65,7 +67,8 @@ impl Ring {
     }
 
     fn word(&self, number: u64) -> u64 {
-        // SAFETY: the ring is mapped for as long as this value is there, and the word lies in its head. The kernel writes it, too, but only in calls.
+        // SAFETY: the ring is mapped for as long as this value is there, and the word lies in its head. The kernel
+        // writes it, too, but only in calls.
         u64::from(unsafe { ((self.at + number * 4) as *const u32).read_volatile() })
     }
 
@@ -108,7 +111,8 @@ impl Ring {
         let mut left = count;
         while left > 0 {
             let portion = left.min(AT_ONCE as u64);
-            // SAFETY: the kernel reads the pointers and what they point at, and writes a word to that. Nothing is read into memory.
+            // SAFETY: the kernel reads the pointers and what they point at, and writes a word to that. Nothing is read
+            // into memory.
             let passed = unsafe { call(number::IO_SUBMIT, [self.at, portion, requests.as_ptr() as u64, 0, 0, 0]) }?;
             left -= passed;
             if are_taken {
@@ -118,7 +122,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Moves the ring to its place, by which the kernel knows the context from then on. It may lie across that already, so that it goes elsewhere first.
+    /// Moves the ring to its place, by which the kernel knows the context from then on. It may lie across that already,
+    /// so that it goes elsewhere first.
     fn lie(self, was: &Was<'_>) -> Result<(), Errno> {
         const MAY_MOVE_FIXED: u64 = 3;
         let length = HEAD_LENGTH + was.room * size_of::<Event>() as u64;

@@ -1,9 +1,10 @@
-//! The machine below: the program's entry, system calls, forks and threads. All unsafe code of the restorer stands here, in `settle.rs`, `run.rs` and `aio_ring.rs`.
+//! The machine below: the program's entry, system calls, forks and threads. All unsafe code of the restorer stands
+//! here, in `settle.rs`, `run.rs` and `aio_ring.rs`.
 
 use core::arch::{asm, naked_asm};
 use core::panic::PanicInfo;
 use core::sync::atomic::AtomicU32;
-use pando_restorer::landing;
+use pando_restorer::trampoline;
 use rustix::fd::BorrowedFd;
 
 /// Numbers of system calls (x86-64).
@@ -41,14 +42,15 @@ pub(crate) mod number {
     pub(crate) const LANDLOCK_RESTRICT_SELF: u64 = 446;
 }
 
-/// A positive error number.
+/// The number of an error, as errno(3) has it: positive.
 pub(crate) type Errno = i32;
 
 /// Makes a system call.
 ///
 /// # Safety
 ///
-/// The call must be sound with these arguments: pointers valid for what the kernel reads and writes, nothing unmapped or closed that is still used.
+/// The call must be sound with these arguments: pointers valid for what the kernel reads and writes, nothing unmapped
+/// or closed that is still used.
 pub(crate) unsafe fn call(number: u64, a: [u64; 6]) -> Result<u64, Errno> {
     let result: i64;
     // SAFETY: the caller vouches for the call; the kernel clobbers rcx and r11 besides the result.
@@ -67,8 +69,8 @@ pub(crate) fn plain(number: u64, a: [u64; 3]) -> Result<u64, Errno> {
 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed. The first call runs on the kernel's stack, because it
-// moves the program's own memory; everything after runs on the program's own.
+// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed. The first call runs on the
+// kernel's stack, because it moves the program's own memory; everything after runs on the program's own.
 unsafe extern "C" fn _start() -> ! {
     naked_asm!(
         "xor ebp, ebp", "and rsp, -16", "call {settle}", "lea rsp, [rip + {stack} + {length}]", "xor ebp, ebp", "call {program}", "ud2",
@@ -130,8 +132,9 @@ const SIGCHLD: u64 = 17;
 /// The stack must be unused, and what the task and this one touch at the same time must bear it.
 unsafe fn start(arguments: &CloneArguments, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<i32, Errno> {
     let result: i64;
-    // SAFETY: the child has its own stack and registers copied from here; it calls `entry`, which does not return, and touches nothing of this
-    // frame. The parent goes on behind the call. Without "nostack" the compiler keeps nothing below the stack pointer.
+    // SAFETY: the child has its own stack and registers copied from here; it calls `entry`, which does not return, and
+    // touches nothing of this frame. The parent goes on behind the call. Without "nostack" the compiler keeps nothing
+    // below the stack pointer.
     unsafe {
         asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
              inlateout("rax") number::CLONE3 => result, in("rdi") arguments, in("rsi") size_of::<CloneArguments>(),
@@ -140,8 +143,9 @@ unsafe fn start(arguments: &CloneArguments, entry: extern "C" fn(usize) -> !, ar
     if result < 0 { Err(-result as Errno) } else { Ok(result as i32) }
 }
 
-/// Runs `entry(argument)` in a process that shares this one's memory, waits until it and the [maker] have exited, and gives the exit code of one that did not
-/// exit well, or 0. `cgroup` is a directory's descriptor (CLONE_INTO_CGROUP, since Linux 5.7).
+/// Runs `entry(argument)` in a process that shares this one's memory, waits until it and the [maker] have exited, and
+/// gives the exit code of one that did not exit well, or 0. `cgroup` is a directory's descriptor (CLONE_INTO_CGROUP,
+/// since Linux 5.7).
 pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<u64, Errno> {
     let arguments = CloneArguments {
         flags: CLONE_VM | CLONE_VFORK | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
@@ -149,7 +153,8 @@ pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, arg
         cgroup: cgroup.unwrap_or(0),
         ..on_stack(&raw const ENTRANT_STACK)
     };
-    // SAFETY: only the holder makes an entrant, and waits for its end and the maker's: nothing else runs in this memory meanwhile.
+    // SAFETY: only the holder makes an entrant, and waits for its end and the maker's: nothing else runs in this memory
+    // meanwhile.
     unsafe { start(&arguments, entry, argument) }?;
     let mut code = 0;
     loop {
@@ -161,8 +166,9 @@ pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, arg
     }
 }
 
-/// The same once more, from the entrant: with a pid that is free in the pid namespace for children (`set_tid`, since Linux 5.5). It is the holder's
-/// child, not the entrant's: somebody may kill that, and the holder must not have another maker made in its memory while this one runs.
+/// The same once more, from the entrant: with a pid that is free in the pid namespace for children (`set_tid`, since
+/// Linux 5.5). It is the holder's child, not the entrant's: somebody may kill that, and the holder must not have
+/// another maker made in its memory while this one runs.
 pub(crate) fn maker(pid: i32, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<(), Errno> {
     let arguments = CloneArguments {
         // With CLONE_PARENT the signal is the entrant's own.
@@ -171,7 +177,8 @@ pub(crate) fn maker(pid: i32, entry: extern "C" fn(usize) -> !, argument: usize)
         set_tid_size: 1,
         ..on_stack(&raw const MAKER_STACK)
     };
-    // SAFETY: only the entrant makes a maker, once, and has nothing to do but to exit; the holder waits for the end of both.
+    // SAFETY: only the entrant makes a maker, once, and has nothing to do but to exit; the holder waits for the end of
+    // both.
     unsafe { start(&arguments, entry, argument) }.map(drop)
 }
 
@@ -207,7 +214,7 @@ pub(crate) fn fork(pid: i32) -> Result<bool, Errno> {
     Ok(result == 0)
 }
 
-/// A thread to be.
+/// What a thread that is made begins with.
 pub(crate) struct NewThread {
     pub(crate) tid: i32,
     /// Whether it can say which one, which takes CAP_CHECKPOINT_RESTORE in the user namespace of the pid namespace.
@@ -230,29 +237,31 @@ pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument
         set_tid_size: u64::from(new.chooses),
         ..CloneArguments::default()
     };
-    // SAFETY: the script gives each thread a stack of its own; threads share only the counters of `gate.rs`, which are atomic.
+    // SAFETY: the script gives each thread a stack of its own; threads share only the counters of `gate.rs`, which are
+    // atomic.
     let tid = unsafe { start(&arguments, entry, argument) }?;
     if tid == new.tid { Ok(()) } else { Err(EAGAIN) }
 }
 
-/// The landing of a process that has no other.
+/// The trampoline of a process that has no other.
 #[unsafe(link_section = ".text")]
 // SAFETY: it is code, and lies where code does.
-static LANDING: [u8; landing::CODE.len()] = landing::CODE;
+static TRAMPOLINE: [u8; trampoline::CODE.len()] = trampoline::CODE;
 
-/// Returns into the program that a signal frame describes (rt_sigreturn(2)), by way of a [`landing`], its own if it is 0: that unmaps a range (address,
-/// length), and counts the thread if it is to be counted.
+/// Returns into the program that a signal frame describes (rt_sigreturn(2)), by way of a [`trampoline`], its own if it
+/// is 0: that unmaps a range (address, length), and counts the thread if it is to be counted.
 ///
 /// # Safety
 ///
-/// `frame` must be a whole `struct ucontext` of the kernel's, and `landing` the code, both in memory that stays; the caller's stack may be inside the
-/// range that goes, and so may all of this program unless a thread is to be counted in it.
-pub(crate) unsafe fn resume(frame: u64, landing: u64, gone: (u64, u64), counted: Option<&'static AtomicU32>) -> ! {
-    let landing = if landing == 0 { (&raw const LANDING) as u64 } else { landing };
+/// `frame` must be a whole `struct ucontext` of the kernel's, and `trampoline` the code, both in memory that stays; the
+/// caller's stack may be inside the range that goes, and so may all of this program unless a thread is to be counted in
+/// it.
+pub(crate) unsafe fn resume(frame: u64, trampoline: u64, gone: (u64, u64), counted: Option<&'static AtomicU32>) -> ! {
+    let trampoline = if trampoline == 0 { (&raw const TRAMPOLINE) as u64 } else { trampoline };
     let counted = counted.map_or(0, |word| word.as_ptr() as u64);
     // SAFETY: no stack is used from the jump on, and rt_sigreturn replaces every register.
     unsafe {
-        asm!("jmp {landing}", landing = in(reg) landing, in("r12") frame, in("r13") counted, in("rax") number::MUNMAP,
+        asm!("jmp {trampoline}", trampoline = in(reg) trampoline, in("r12") frame, in("r13") counted, in("rax") number::MUNMAP,
              in("rdi") gone.0, in("rsi") gone.1, options(noreturn));
     }
 }
@@ -274,15 +283,16 @@ pub(crate) fn block_signals() {
     let _ = unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const all) as u64, 0, 8, 0, 0]) };
 }
 
-/// Keeps this memory out of reach of everybody but the host's root: `/proc/PID/mem`, ptrace(2), process_vm_writev(2). It is an attribute of the
-/// memory, so it holds for every task that shares it; a change of credentials may reset it, so it is said again after each.
+/// Keeps this memory out of reach of everybody but the host's root: `/proc/PID/mem`, ptrace(2), process_vm_writev(2).
+/// It is an attribute of the memory, so it holds for every task that shares it; a change of credentials may reset it,
+/// so it is said again after each.
 pub(crate) fn undumpable() {
     const PR_SET_DUMPABLE: u64 = 4;
     let _ = plain(number::PRCTL, [PR_SET_DUMPABLE, 0, 0]);
 }
 
-/// Puts this process, and all that will be forked from it, into a domain that some kinds of things do not leave (Landlock scopes, since Linux 6.12).
-/// Needs CAP_SYS_ADMIN in its user namespace.
+/// Puts this process, and all that will be forked from it, into a domain that some kinds of things do not leave
+/// (Landlock scopes, since Linux 6.12). Needs CAP_SYS_ADMIN in its user namespace.
 pub(crate) fn keep_inside(scopes: u32) -> Result<(), Errno> {
     // `struct landlock_ruleset_attr`: files, network, scopes.
     let ruleset = [0, 0, u64::from(scopes)];
@@ -295,7 +305,7 @@ pub(crate) fn keep_inside(scopes: u32) -> Result<(), Errno> {
     kept.map(drop)
 }
 
-/// Writes bytes.
+/// Writes bytes to a descriptor (write(2)).
 pub(crate) fn write(fd: u64, bytes: &[u8]) -> Result<u64, Errno> {
     // SAFETY: the kernel reads the slice.
     unsafe { call(number::WRITE, [fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0]) }
@@ -313,7 +323,7 @@ pub(crate) fn take_byte(fd: u64) -> bool {
     }
 }
 
-/// Sleeps.
+/// Sleeps for some microseconds (nanosleep(2)).
 pub(crate) fn sleep(microseconds: u64) {
     let time = [0, microseconds * 1000];
     // SAFETY: the kernel reads two words.

@@ -1,5 +1,6 @@
-//! The gate that a clone waits at, until every thread of it stands there and the cloner opens it: a pipe with a byte for each process. A process's
-//! first thread reports for all of them and goes through first. Should the cloner end instead, so does the clone.
+//! The gate that a clone waits at, until every thread of it stands there and the cloner opens it: a pipe with a byte
+//! for each process. A process's first thread reports for all of them and goes through first. Should the cloner end
+//! instead, so does the clone.
 
 use crate::bare::{self, number, plain};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +16,9 @@ static PASSED: AtomicU32 = AtomicU32::new(0);
 /// What a further thread gives in place of their number.
 const OTHER: u64 = u64::MAX;
 
-/// Waits. `free` is where the first thread's report goes, the gate is the next descriptor; `others` is how many further threads it waits for,
-/// `pid` what it reports. If the process `stops` they do not pass yet. The program's own filters may hold here: whoever installs them has looked whether they let pass what is called.
+/// Waits. `free` is where the first thread's report goes, the gate is the next descriptor; `others` is how many further
+/// threads it waits for, `pid` what it reports. If the process `stops` they do not pass yet. The program's own filters
+/// may hold here: whoever installs them has looked whether they let pass what is called.
 pub(crate) fn pass(free: u64, others: u64, pid: u64, stops: bool) {
     if others == OTHER {
         COME.fetch_add(1, Ordering::SeqCst);

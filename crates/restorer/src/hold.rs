@@ -60,8 +60,8 @@ fn hold(message: &Message, length: u32) -> Result<Script, Failure> {
 pub(crate) fn map(file: u64, length: u32) -> Result<Script, Failure> {
     const READ_WRITE: u64 = 3;
     const PRIVATE_FIXED_NOREPLACE: u64 = 0x10_0002;
-    // SAFETY: the place is the script's own and free; the file is sealed, so it stays as long as the mapping. It is private: steps that give
-    // back a value write it there.
+    // SAFETY: the place is the script's own and free; the file is sealed, so it stays as long as the mapping. It is
+    // private: steps that give back a value write it there.
     unsafe { call(number::MMAP, [SCRIPT, u64::from(length), READ_WRITE, PRIVATE_FIXED_NOREPLACE, file, 0]) }
         .map_err(Failure::of_call)?;
     Script::mapped(u64::from(length)).ok_or(Failure::of_call(EINVAL))

@@ -1,7 +1,8 @@
 //! The holder of a frozen image, and what its clones grow from. See the library for the language it understands.
 //!
-//! The freezer starts it with a socket as descriptor 0 and nothing else. One `Hold` fills its memory; after that every `Clone` forks the frozen
-//! processes from that memory, so that a clone shares every page until one of them writes to it. It ends when the socket closes.
+//! The freezer starts it with a socket as descriptor 0 and nothing else. One `Hold` fills its memory; after that every
+//! `Clone` forks the frozen processes from that memory, so that a clone shares every page until one of them writes to
+//! it. It ends when the socket closes.
 
 #![no_std]
 #![no_main]

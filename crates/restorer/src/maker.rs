@@ -1,9 +1,10 @@
 //! From a wish to a clone: enter its cgroups and namespaces, make what its processes share, fork them.
 //!
-//! Two tasks do that, both in the holder's memory. The *entrant* is born in the clone's cgroup, because page tables are charged to whom they are
-//! forked by, and enters the namespaces; it is not itself in the clone's pid namespace. The *maker*, which it makes, is, so that what the maker forks
-//! falls to the clone's first process when it exits. The holder waits for both, since either may be killed. While they live a process of the clone could reach the holder's memory through them, were
-//! that memory not undumpable; they are gone before anything of the clone runs.
+//! Two tasks do that, both in the holder's memory. The *entrant* is born in the clone's cgroup, because page tables are
+//! charged to whom they are forked by, and enters the namespaces; it is not itself in the clone's pid namespace. The
+//! *maker*, which it makes, is, so that what the maker forks falls to the clone's first process when it exits. The
+//! holder waits for both, since either may be killed. While they live a process of the clone could reach the holder's
+//! memory through them, were that memory not undumpable; they are gone before anything of the clone runs.
 
 use crate::bare::{self, ECHILD, number, plain};
 use crate::packet::Message;
@@ -110,8 +111,8 @@ fn maker(wish: &Wish<'_>) -> Result<(), Failure> {
     for (number, fd) in given.enumerate() {
         plain(number::DUP3, [*fd, free + number as u64, 0]).map_err(Failure::of_call)?;
     }
-    // What came with the wish is the host's, its control groups among it. From here on names are resolved that whoever made the image has chosen, and a name may lead to any
-    // descriptor.
+    // What came with the wish is the host's, its control groups among it. From here on names are resolved that whoever
+    // made the image has chosen, and a name may lead to any descriptor.
     let kept = free..free + 2 + wish.supplied().len() as u64;
     for fd in wish.fds.iter().filter(|fd| !kept.contains(fd)) {
         plain(number::CLOSE, [*fd, 0, 0]).map_err(Failure::of_call)?;

@@ -6,7 +6,8 @@ pub const WORDS: usize = 8;
 /// What a holder is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Map the script and take its staging steps. Descriptors: the script (a sealed memory file), the directory that paths are relative to.
+    /// Map the script and take its staging steps. Descriptors: the script (a sealed memory file), the directory that
+    /// paths are relative to.
     Hold {
         /// Length of the script in bytes.
         length: u32,
@@ -24,20 +25,22 @@ pub enum Request {
         /// What a Landlock domain around the clone keeps inside (`LANDLOCK_SCOPE_*`).
         scopes: u32,
     },
-    /// Become a process of a clone, its first. Descriptors: the script (a sealed memory file), the holder's memory, where the maker hands over what it has
-    /// made. Answered only if that fails before there is a process that could report it.
+    /// Become a process of a clone, its first. Descriptors: the script (a sealed memory file), the holder's memory,
+    /// where the maker hands over what it has made. Answered only if that fails before there is a process that could
+    /// report it.
     Become {
         /// Length of the script in bytes.
         length: u32,
     },
-    /// Answer, and nothing else. Who answers runs: the kernel has laid its own mappings into the process by then, which it does after execve(2) has let the parent go.
+    /// Answer, and nothing else. Who answers runs: the kernel has laid its own mappings into the process by then, which
+    /// it does after execve(2) has let the parent go.
     Answer,
 }
 
 /// What a holder answers: 0 or an error number, and the step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The error, or 0.
+    /// The number of the error; 0 for success.
     pub errno: i32,
     /// Which step it was, counted over the whole script.
     pub step: u32,
@@ -46,14 +49,14 @@ pub struct Answer {
 /// What each process of a clone says when all its threads stand at the gate, and any whose step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The error, or 0.
+    /// The number of the error; 0 for success.
     pub errno: i32,
     /// Which step it was, counted over the whole script; without an error, the pid of the process that stands.
     pub step: u32,
 }
 
 impl Request {
-    /// For the socket.
+    /// The words that are sent on the socket.
     pub fn words(self) -> [u32; WORDS] {
         match self {
             Self::Hold { length } => [1, length, 0, 0, 0, 0, 0, 0],
@@ -65,7 +68,7 @@ impl Request {
         }
     }
 
-    /// From the socket.
+    /// The request or answer that words from the socket mean.
     pub fn from_words(words: [u32; WORDS]) -> Option<Self> {
         match words {
             [1, length, ..] => Some(Self::Hold { length }),
@@ -83,7 +86,7 @@ impl Report {
     /// Bytes of a report; a pipe passes them as one.
     pub const LENGTH: usize = 8;
 
-    /// For the pipe.
+    /// The bytes that are written to the pipe.
     pub fn bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         bytes[..4].copy_from_slice(&self.errno.to_le_bytes());
@@ -91,7 +94,7 @@ impl Report {
         bytes
     }
 
-    /// From the pipe.
+    /// The report that bytes from the pipe mean.
     pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h] = bytes;
         Self { errno: i32::from_le_bytes([a, b, c, d]), step: u32::from_le_bytes([e, f, g, h]) }

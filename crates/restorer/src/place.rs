@@ -1,16 +1,18 @@
 //! Where things lie in a holder's address space, and in that of a clone until it runs.
 
-/// Where the program lives. Programs put their memory low, near 0x5555…, or near 0x7fff…; engines that choose addresses at random stay below 2⁴⁶.
+/// Where the program lives. Programs put their memory low, near 0x5555…, or near 0x7fff…; engines that choose addresses
+/// at random stay below 2⁴⁶.
 pub const REGION: u64 = 0x4000_0000_0000;
 
 /// How far the region reaches: nothing in it is unmapped while a process is restored.
 pub const REGION_LENGTH: u64 = 1 << 32;
 
-/// Where the kernel's own mappings (vdso, vvar) wait while all else is unmapped: in a GiB of their own, so that there is no table of theirs which the kernel
-/// would make another one for where they go.
+/// Where the kernel's own mappings (vdso, vvar) wait while all else is unmapped: in a GiB of their own, so that there
+/// is no table of theirs which the kernel would make another one for where they go.
 pub const PARKING: u64 = REGION + 0x8000_0000;
 
-/// Where the ring of a context of asynchronous input and output lies for a moment, on its way to its place. The kernel makes none of more than 256 MiB.
+/// Where the ring of a context of asynchronous input and output lies for a moment, on its way to its place. The kernel
+/// makes none of more than 256 MiB.
 pub const RINGS: u64 = REGION + 0xc000_0000;
 
 /// Where the stacks of restored threads begin.

@@ -16,7 +16,7 @@ pub(crate) struct Script {
     steps: &'static [Step],
 }
 
-/// A step that failed.
+/// The step that failed, and with which error.
 pub(crate) struct Failure {
     pub(crate) errno: Errno,
     pub(crate) step: u32,
@@ -97,7 +97,8 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
                 stack: a[3] - STACK_LENGTH,
                 stack_length: STACK_LENGTH,
             };
-            // The new thread finds its steps in the script, by the step that made it: nothing of this stack need outlive the call.
+            // The new thread finds its steps in the script, by the step that made it: nothing of this stack need
+            // outlive the call.
             bare::thread(&new, thread, core::ptr::from_ref(step) as usize)
         }
         Some(Special::Gate) => {
@@ -109,15 +110,15 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             Ok(())
         }
         Some(Special::Resume) => {
-            let [frame, landing, stack, length, ..] = a;
-            let (gone, passed) = match (stack, landing) {
+            let [frame, trampoline, stack, length, ..] = a;
+            let (gone, passed) = match (stack, trampoline) {
                 (0, 0) => (bare::process_stack(), None),
                 (0, _) => ((REGION, REGION_LENGTH), None),
                 _ => ((stack, length), Some(gate::passed())),
             };
-            // SAFETY: the freezer built the frame and the landing, which stay mapped; the stack is this thread's own. A first thread comes here when all
-            // others have left the region.
-            unsafe { bare::resume(frame, landing, gone, passed) }
+            // SAFETY: the freezer built the frame and the trampoline, which stay mapped; the stack is this thread's
+            // own. A first thread comes here when all others have left the region.
+            unsafe { bare::resume(frame, trampoline, gone, passed) }
         }
         Some(Special::Pipe) => {
             let [read, write] = bare::pipe()?;
@@ -157,7 +158,8 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
 
 /// Fails where what a call has written is not what was expected.
 fn compare(written: u64, expected: u64, length: u64) -> Result<(), Errno> {
-    // SAFETY: the freezer gives places of this length in the script, which stays mapped; nobody writes to them now, the call before this step has.
+    // SAFETY: the freezer gives places of this length in the script, which stays mapped; nobody writes to them now, the
+    // call before this step has.
     let bytes = |at: u64| unsafe { core::slice::from_raw_parts(at as *const u8, length as usize) };
     if bytes(written) == bytes(expected) { Ok(()) } else { Err(EPERM) }
 }
@@ -169,9 +171,9 @@ fn system_call(step: &Step) -> Result<(), Errno> {
     let moments = if step.what & PATIENT != 0 { MOMENTS } else { 1 };
     let mut outcome = Err(EINVAL);
     for _ in 0..moments {
-        // SAFETY: scripts come from the freezer alone, over the holder's socket, as sealed memory. Its steps name memory of the script, of the
-        // staging area and of the process being restored, none of which this program holds references into but for the script, which no step
-        // unmaps.
+        // SAFETY: scripts come from the freezer alone, over the holder's socket, as sealed memory. Its steps name
+        // memory of the script, of the staging area and of the process being restored, none of which this program holds
+        // references into but for the script, which no step unmaps.
         outcome = unsafe { call(number, step.arguments) };
         if outcome.is_ok() || step.what & PATIENT == 0 {
             break;

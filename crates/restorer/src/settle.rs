@@ -1,6 +1,7 @@
 //! Moves the program out of its executable into anonymous memory, at the same addresses.
 //!
-//! The kernel lets a process take another executable as its own (PR_SET_MM_MAP) only when nothing of the old one is mapped.
+//! The kernel lets a process take another executable as its own (PR_SET_MM_MAP) only when nothing of the old one is
+//! mapped.
 
 use crate::bare::{self, call, number};
 
@@ -37,11 +38,12 @@ fn replace(start: u64, end: u64, protection: u64) -> Result<(), bare::Errno> {
     const PRIVATE_ANONYMOUS: u64 = 0x22;
     const MAY_MOVE_FIXED: u64 = 3;
     const NO_ADVICE: u64 = 0;
-    /// Not where the kernel would put it, beside its own mappings: a page table that it leaves there moves with those, and to every clone.
+    /// Not where the kernel would put it, beside its own mappings: a page table that it leaves there moves with those,
+    /// and to every clone.
     const ASIDE: u64 = 1 << 30;
     let length = end - start;
-    // SAFETY: the copy is byte for byte what was there, the exchange is one system call, and nothing writes to the range between: this is the
-    // only thread, and it runs on another stack. Every segment can be read.
+    // SAFETY: the copy is byte for byte what was there, the exchange is one system call, and nothing writes to the
+    // range between: this is the only thread, and it runs on another stack. Every segment can be read.
     unsafe {
         let copy = call(number::MMAP, [start + ASIDE, length, READ | WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0])?;
         for page in (0..length).step_by(PAGE as usize) {

@@ -6,7 +6,7 @@
 pub struct Header {
     /// Offset of the array of all steps, in bytes.
     pub steps: u64,
-    /// How many there are.
+    /// How many steps that array has.
     pub count: u64,
     /// The staging steps are the first so many.
     pub staging: u64,
@@ -14,7 +14,8 @@ pub struct Header {
     pub making: u64,
     /// The pid that the maker has in the clone's pid namespace: one that the image does not use.
     pub maker: u64,
-    /// The lowest descriptor that no process of the image uses; reports go to it, the gate is the next, supplied ones follow.
+    /// The lowest descriptor that no process of the image uses; reports go to it, the gate is the next, supplied ones
+    /// follow.
     pub free: u64,
     /// How many steps of another script are counted before these when one is named.
     pub before: u64,
@@ -53,13 +54,15 @@ pub const NEXT_NUMBER: u64 = 1 << 32;
 pub enum Special {
     /// Fork a process: its pid, its first step, how many it has.
     Fork = 0x1_0000,
-    /// Make a thread: its tid, or'ed with [`NEXT_NUMBER`], thread pointer, clear-tid address, end of its stack, its first step, how many it has.
+    /// Make a thread: its tid, or'ed with [`NEXT_NUMBER`], thread pointer, clear-tid address, end of its stack, its
+    /// first step, how many it has.
     Thread = 0x1_0001,
-    /// Report and wait at the gate: how many further threads the process has, its pid, and whether they wait on for [`Self::Stop`], for its first one; `u64::MAX` for the
-    /// others.
+    /// Report and wait at the gate: how many further threads the process has, its pid, and whether they wait on for
+    /// [`Self::Stop`], for its first one; `u64::MAX` for the others.
     Gate = 0x1_0002,
-    /// Return into the frozen program through a signal frame: its address, and that of the [landing](crate::landing), if there is one, in whose favour a
-    /// process's first thread gives up all else that the restorer has there; then, for a further thread, its stack: address, length.
+    /// Return into the frozen program through a signal frame: its address, and that of the
+    /// [trampoline](crate::trampoline), if there is one, in whose favour a process's first thread gives up all else
+    /// that the restorer has there; then, for a further thread, its stack: address, length.
     Resume = 0x1_0003,
     /// Make a pipe: the descriptors that its two ends become.
     Pipe = 0x1_0004,
@@ -67,16 +70,19 @@ pub enum Special {
     Exit = 0x1_0005,
     /// Make two connected unix sockets: the descriptors that they become, and their type.
     Pair = 0x1_0006,
-    /// Send what is open of a range of descriptors over a socket: the socket, the first, the one behind the last. An empty range says that this was all.
+    /// Send what is open of a range of descriptors over a socket: the socket, the first, the one behind the last. An
+    /// empty range says that this was all.
     Hand = 0x1_0007,
     /// Take what is sent so, over a socket, to where it was.
     Take = 0x1_0008,
     /// Wait, as a process's first thread, until its further threads, so many, stand at the gate.
     Gather = 0x1_0009,
-    /// Make a context of asynchronous input and output (io_setup(2)) whose ring lies at an address: how many requests it is for, how many events the ring has
-    /// room for, that address, where in the ring the next event is taken, and the events that wait there: their address, and how many they are.
+    /// Make a context of asynchronous input and output (io_setup(2)) whose ring lies at an address: how many requests
+    /// it is for, how many events the ring has room for, that address, where in the ring the next event is taken, and
+    /// the events that wait there: their address, and how many they are.
     AioRing = 0x1_000a,
-    /// Compare what a call has written with what is expected: the addresses of both, and how many bytes there are. EPERM where they differ.
+    /// Compare what a call has written with what is expected: the addresses of both, and how many bytes there are.
+    /// EPERM where they differ.
     Compare = 0x1_000b,
     /// Stop the process, as SIGSTOP does; once it is to go on, its further threads, so many, pass the gate.
     Stop = 0x1_000c,

@@ -6,7 +6,7 @@
 //! processes are asked.
 
 use crate::bpf::object;
-use crate::bpf::task_records::{PROCESS, THREAD, Told, Usual, security_of};
+use crate::bpf::task_records::{PROCESS, THREAD, TaskRecords, Usual, security_of};
 use crate::inspect::proc_file::Lines;
 use crate::inspect::process_tree;
 use libbpf_rs::Program;
@@ -35,7 +35,7 @@ impl Onlooker {
         let number = Program::id_from_fd(program.as_fd()).map_err(io::Error::other)?;
         let onlooker = Self { program, number, usual: Usual::default() };
         // A kernel with other structures shows at once.
-        let told = onlooker.bytes(own()).and_then(|bytes| Told::from_bytes(&bytes, Usual::default()))?;
+        let told = onlooker.bytes(own()).and_then(|bytes| TaskRecords::from_bytes(&bytes, Usual::default()))?;
         let told = told.ok_or_else(|| io::Error::other("it tells nothing of this process"))?;
         let usual = Usual { flags: told.flags, domain: onlooker.find_domain() };
         Ok(Self { usual, ..onlooker })
@@ -62,8 +62,8 @@ impl Onlooker {
 
     /// What there is to tell of a process; `None` if the kernel has something else than the program looks for. What it
     /// tells is of one moment only if the process stands still.
-    pub(crate) fn of(&self, pid: i32) -> Result<Option<Told>, CallError> {
-        let told = self.bytes(pid).and_then(|bytes| Told::from_bytes(&bytes, self.usual));
+    pub(crate) fn of(&self, pid: i32) -> Result<Option<TaskRecords>, CallError> {
+        let told = self.bytes(pid).and_then(|bytes| TaskRecords::from_bytes(&bytes, self.usual));
         told.context(|| format!("looking at process {pid}"))
     }
 

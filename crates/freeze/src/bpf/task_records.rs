@@ -4,7 +4,7 @@
 use crate::image::ByHost;
 use crate::image::memory::barriers_registered;
 use crate::stop::interrupted::{self, Until};
-use crate::stop::task_state::{AioContext, Oddities, OfProcess, OfThread, is_set};
+use crate::stop::task_state::{AioContext, OfProcess, OfThread, UnsupportedState, is_set};
 use std::io;
 
 /// Bytes of the program's `struct thread`: words, and a name.
@@ -62,9 +62,9 @@ pub(crate) struct Usual {
 
 /// What was told of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct TaskRecords {
     threads: Vec<(i32, OfThread)>,
-    pub(crate) oddities: Vec<Oddities>,
+    pub(crate) oddities: Vec<UnsupportedState>,
     pub(crate) process: OfProcess,
     /// Whether an interval timer runs, or is yet to be wound up again: how much is left only the process can ask.
     pub(crate) intervals: bool,
@@ -76,10 +76,10 @@ pub(crate) struct Told {
     pub(crate) contexts: Option<Vec<AioContext>>,
 }
 
-impl Told {
+impl TaskRecords {
     /// Of threads of which nothing else was told.
     #[cfg(test)]
-    pub(crate) fn of_oddities(oddities: Vec<Oddities>, process: OfProcess) -> Self {
+    pub(crate) fn of_oddities(oddities: Vec<UnsupportedState>, process: OfProcess) -> Self {
         let (threads, contexts) = (Vec::new(), None);
         Self { threads, oddities, process, intervals: false, unusual: false, flags: 0, contexts }
     }
@@ -100,7 +100,7 @@ impl Told {
             (record, bytes) = bytes.split_at_checked(THREAD).ok_or(io::ErrorKind::InvalidData)?;
             threads.push(of_thread(record));
             let bits = words::<SECURITY_AT>(record)[SECURITY_AT - 1];
-            oddities.push(Oddities { bits, layers: usual.domain.map_or(0, |place| layers(record, place)) });
+            oddities.push(UnsupportedState { bits, layers: usual.domain.map_or(0, |place| layers(record, place)) });
             if leads(record) {
                 let Some((record, rest)) = bytes.split_at_checked(PROCESS) else { return Ok(None) };
                 let Some((places, rest)) = rest.split_at_checked(length_of_contexts(record)) else { return Ok(None) };
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn records_of_threads_and_of_their_process_are_taken_apart() {
         let bytes = both();
-        let told = Told::from_bytes(&bytes, Usual::default()).unwrap().unwrap();
+        let told = TaskRecords::from_bytes(&bytes, Usual::default()).unwrap().unwrap();
         let first = told.thread(7, 0x2080).unwrap();
         assert_eq!((first.parent_death, first.secure_bits, first.clear), (9, 3, 0x1000));
         assert_eq!(first.signal_stack, [0x2000, ON_STACK, 0x100]);
@@ -266,7 +266,7 @@ mod tests {
         let context = AioContext { address: 0x9000, requests: 5, room: 127, tail: 3, in_flight: 2, polls: true };
         assert_eq!(told.contexts, Some(vec![context]));
         let usual = Usual { flags: told.flags, domain: None };
-        assert!(told.unusual && !Told::from_bytes(&bytes, usual).unwrap().unwrap().unusual);
+        assert!(told.unusual && !TaskRecords::from_bytes(&bytes, usual).unwrap().unwrap().unusual);
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(security_of(&bytes, 8), Some([0, 0x78, 0, 0]));
         assert_eq!(security_of(&bytes, 9), None);
         let layers = |domain| {
-            let told = Told::from_bytes(&bytes, Usual { domain, ..Usual::default() }).unwrap().unwrap();
+            let told = TaskRecords::from_bytes(&bytes, Usual { domain, ..Usual::default() }).unwrap().unwrap();
             told.oddities.iter().map(|one| (one.bits, one.layers)).collect::<Vec<_>>()
         };
         assert_eq!(layers(Some(1)), [(0, 1), (8, 2)]);
@@ -286,9 +286,9 @@ mod tests {
     #[test]
     fn what_is_not_whole_is_not_believed() {
         let thread = thread([7, 0, 0, 0, 0, 0, 0], [0; 4], 0, [1, 0], "");
-        assert_eq!(Told::from_bytes(&thread, Usual::default()).unwrap(), None);
-        assert!(Told::from_bytes(&thread[1..], Usual::default()).is_err());
-        assert_eq!(Told::from_bytes(&[], Usual::default()).unwrap(), None);
+        assert_eq!(TaskRecords::from_bytes(&thread, Usual::default()).unwrap(), None);
+        assert!(TaskRecords::from_bytes(&thread[1..], Usual::default()).is_err());
+        assert_eq!(TaskRecords::from_bytes(&[], Usual::default()).unwrap(), None);
     }
 
     #[test]

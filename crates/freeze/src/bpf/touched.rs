@@ -54,7 +54,7 @@ fn ahead() -> i128 {
 }
 
 impl Since {
-    /// This one.
+    /// The instant at which this is called.
     pub fn now() -> Self {
         Self { earliest: nanoseconds(ClockId::Realtime) - BEHIND.as_nanos() as i128, ahead: ahead() }
     }

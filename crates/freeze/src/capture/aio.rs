@@ -1,13 +1,13 @@
 //! Captures contexts of asynchronous input and output (io_setup(2)).
 
-use crate::bpf::task_records::Told;
+use crate::bpf::task_records::TaskRecords;
 use crate::image::aio::EVENT;
 use crate::image::{AioRing, Area, AreaKind};
 use crate::stop::task_state::AioContext;
 use pando_kernel::{CallError, Context, foreign_memory};
 
 /// Reads the rings of a process that stands still.
-pub(crate) fn capture(outer: i32, told: Option<&Told>, areas: &mut [Area]) -> Result<(), CallError> {
+pub(crate) fn capture(outer: i32, told: Option<&TaskRecords>, areas: &mut [Area]) -> Result<(), CallError> {
     let contexts: Vec<_> = told.iter().flat_map(|told| told.contexts.iter().flatten()).collect();
     for area in areas {
         if let Some(context) = contexts.iter().find(|context| context.has(area)) {

@@ -3,7 +3,8 @@
 //! is restored has them still.
 //!
 //! ```text
-//!   stand still ▷ find ▷ (packets of the outside are withheld) ▷ take: repair, read ▷ the processes end, and nobody hears of it; or they run on
+//!   stand still ▷ find ▷ (packets of the outside are withheld) ▷ take: repair, read
+//!     ▷ the processes end, and no peer hears of it; or they run on
 //!   processes wait at the gate ▷ revive (`revival`)
 //! ```
 

@@ -1,7 +1,7 @@
 //! What the last check of stopped processes found: the capture begins with it.
 
 use crate::bpf::task_iterator::Onlooker;
-use crate::bpf::task_records::Told;
+use crate::bpf::task_records::TaskRecords;
 use crate::capture::ahead::Ahead;
 use crate::capture::control_groups;
 use crate::capture::in_flight::Flight;
@@ -22,7 +22,7 @@ pub(crate) struct Findings {
     /// What each has open.
     pub(crate) descriptors: HashMap<i32, Vec<Found>>,
     /// What was told of each, where anything was.
-    pub(crate) told: HashMap<i32, Told>,
+    pub(crate) told: HashMap<i32, TaskRecords>,
     /// What waits in their unix sockets, and what that is.
     pub(crate) flight: (Flight, Vec<Vec<Found>>),
     /// The namespaces that they are in, or have open.

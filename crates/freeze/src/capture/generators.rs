@@ -28,9 +28,9 @@ const MOST_FILES: usize = 1024;
 /// A process with such a generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
-    /// Its pid inside.
+    /// The process's pid inside the pid namespace.
     pub pid: i32,
-    /// Its name.
+    /// The name of the process's first thread.
     pub name: String,
     /// The library or program that has it.
     pub path: String,

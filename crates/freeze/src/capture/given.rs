@@ -2,7 +2,8 @@
 //! themselves.
 //!
 //! ```text
-//!   mounts of the first process ──▶ Given: as it was at the start ──▶ Difference ──▶ what the maker changes in a clone, or a refusal
+//!   mounts of the first process ──▶ Given: as it was at the start ──▶ Difference
+//!     ──▶ what the maker changes in a clone, or a refusal
 //! ```
 
 use crate::inspect::mount_tree::{Mount, MountTree};

@@ -17,7 +17,7 @@ pub(crate) struct Ipc {
 }
 
 impl Ipc {
-    /// That of a process.
+    /// Opens what the ipc namespace of a process keeps.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
         let at = IPC.at(init);
         Ok(Self { queues: Queues::of(&at)?, keys: Keys::of(&at)? })

@@ -33,7 +33,7 @@ struct Space {
     difference: Difference,
 }
 
-/// All of them.
+/// The mount namespaces beside the first process's.
 #[derive(Debug)]
 pub(crate) struct Spaces {
     init: i32,

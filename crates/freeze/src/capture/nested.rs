@@ -15,7 +15,7 @@ use pando_kernel::network::Network;
 use pando_kernel::{CallError, Context, uts};
 use std::fs::File;
 
-/// They.
+/// The namespaces beside the first process's that frozen processes are in.
 #[derive(Debug)]
 pub(crate) struct Nested {
     init: i32,

@@ -91,7 +91,7 @@ pub(crate) fn devices(nets: &Beside, stopped: bool) -> Vec<String> {
     nets.all().iter().map(|space| device(&space.at).unwrap_or_default()).collect()
 }
 
-/// Those of an image.
+/// Captures all network namespaces that were found.
 pub(crate) fn capture(networks: &[Network]) -> Vec<NetSpace> {
     let up = |network: &Network| network.devices.iter().any(|one| one.name == LOOPBACK && one.up);
     networks.iter().map(|network| NetSpace { up: up(network) }).collect()

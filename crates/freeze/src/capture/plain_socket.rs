@@ -11,7 +11,7 @@ pub(crate) fn number(socket: &OwnedFd, option: i32) -> Result<i32, CallError> {
     socket_option::number(socket, libc::SOL_SOCKET, option).context(|| "reading a socket".into())
 }
 
-/// Captures one.
+/// Captures a socket that is no unix socket.
 pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
     let what = || "reading a socket".to_owned();
     let (family, kind) = (number(socket, libc::SO_DOMAIN)?, number(socket, libc::SO_TYPE)?);

@@ -1,8 +1,8 @@
 //! Captures a process and its threads: what /proc, the task iterator and ptrace(2) say of them.
 
-use crate::bpf::task_records::Told;
+use crate::bpf::task_records::TaskRecords;
 use crate::capture::ahead::Ahead;
-use crate::capture::ptrace_query::Asking;
+use crate::capture::ptrace_query::PtraceQuery;
 use crate::capture::registers;
 use crate::image::{Area, Layout, MemoryRules, Process, ProcessFlags, Scheduling, Thread, Timer};
 use crate::inspect::credentials::{self, IdMaps};
@@ -49,7 +49,7 @@ pub(crate) fn fill(
     (process, areas): (&Stopped, &[Area]),
     (stat, status): (&Stat, &Lines),
     maps: &IdMaps,
-    told: Option<&Told>,
+    told: Option<&TaskRecords>,
 ) -> Result<(), CallError> {
     let outer = process.member.outer;
     captured.executable = proc_file::link(outer, "exe")?;
@@ -59,7 +59,7 @@ pub(crate) fn fill(
     for (number, thread) in process.threads.iter().enumerate() {
         let what = || format!("reading thread {}", thread.tid());
         let (registers, mask) = (thread.registers().context(what)?, thread.signal_mask().context(what)?);
-        let asking = Asking::new(thread, (registers, mask), areas);
+        let asking = PtraceQuery::new(thread, (registers, mask), areas);
         let seen = trampoline::undone(thread.tid(), &registers, areas);
         captured.threads.push(read_thread(outer, (thread, &seen, mask), &asking, told, maps)?);
         if number == 0 {
@@ -78,8 +78,8 @@ pub(crate) fn waiting(thread: &trace::Thread, shared: bool) -> Result<Vec<Vec<u8
 fn read_thread(
     outer: i32,
     (thread, registers, mask): (&trace::Thread, &Registers, u64),
-    asking: &Asking<'_>,
-    told: Option<&Told>,
+    asking: &PtraceQuery<'_>,
+    told: Option<&TaskRecords>,
     maps: &IdMaps,
 ) -> Result<Thread, CallError> {
     let what = || format!("reading thread {}", thread.tid());
@@ -152,8 +152,8 @@ fn read_first(
     captured: &mut Process,
     outer: i32,
     (stat, status): (&Stat, &Lines),
-    asking: &Asking<'_>,
-    told: Option<&Told>,
+    asking: &PtraceQuery<'_>,
+    told: Option<&TaskRecords>,
 ) -> Result<(), CallError> {
     let handled = status.number("SigCgt", 16)? | status.number("SigIgn", 16)?;
     let OfProcess { actions, heap_end, subreaper, dumpable, by_host, barriers } =
@@ -165,7 +165,7 @@ fn read_first(
         captured.intervals = asking.intervals()?;
     }
     captured.timers = read_timers(outer, asking)?;
-    // Told so since Linux 5.0; asking takes it ten times as long.
+    // Reported so since Linux 5.0; the call takes ten times as long.
     let small_pages = match status.get("THP_enabled") {
         "" => asking.small_pages()?,
         enabled => enabled == "0",
@@ -197,13 +197,13 @@ fn layout(outer: i32, stat: &Stat, heap_end: u64) -> Result<Layout, CallError> {
 }
 
 /// Reads what is not told of a stopped process, where there may be anything.
-pub(crate) fn read_memory_rules(barriers: u32, asking: Option<&Asking<'_>>) -> Result<MemoryRules, CallError> {
-    let (execution, merged) = asking.map_or(Ok((0, false)), Asking::memory)?;
+pub(crate) fn read_memory_rules(barriers: u32, asking: Option<&PtraceQuery<'_>>) -> Result<MemoryRules, CallError> {
+    let (execution, merged) = asking.map_or(Ok((0, false)), PtraceQuery::memory)?;
     Ok(MemoryRules { barriers, execution, merged })
 }
 
 /// Every timer of a stopped process.
-pub(crate) fn read_timers(pid: i32, asking: &Asking<'_>) -> Result<Vec<Timer>, CallError> {
+pub(crate) fn read_timers(pid: i32, asking: &PtraceQuery<'_>) -> Result<Vec<Timer>, CallError> {
     let mut timers = listed(pid)?;
     for timer in &mut timers {
         let injection = asking.injection()?;

@@ -11,7 +11,7 @@ use pando_kernel::trace::{Registers, Thread};
 use std::cell::OnceCell;
 
 /// A thread that can be asked. It is made ready by the first question; dropped, it is as it was before.
-pub(crate) struct Asking<'a> {
+pub(crate) struct PtraceQuery<'a> {
     thread: &'a Thread,
     registers: Registers,
     mask: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Asking<'a> {
     ready: OnceCell<Injection<'a>>,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> PtraceQuery<'a> {
     /// A stopped thread, with its registers, the signals that it has blocked, and the memory of its process.
     pub(crate) fn new(thread: &'a Thread, (registers, mask): (Registers, u64), areas: &'a [Area]) -> Self {
         Self { thread, registers, mask, areas, ready: OnceCell::new() }

@@ -47,7 +47,7 @@ impl Keys {
         inside(at, || Ok(Self(Some([open("shm")?, open("sem")?, open("msg")?]))))
     }
 
-    /// As they are now.
+    /// Reads the lists of the namespace's objects as they are now.
     pub(crate) fn lists(&self) -> Result<Option<Lists>, CallError> {
         let Some([shm, sem, msg]) = &self.0 else { return Ok(None) };
         let read = |mut file: &File| {

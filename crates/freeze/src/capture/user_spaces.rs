@@ -30,7 +30,7 @@ pub(crate) fn inside(map: &[[u32; 3]], id: u32) -> Option<u32> {
     map.iter().find(of).map(|[first, outer, _]| first + (id - outer))
 }
 
-/// Those of an image.
+/// Captures all user namespaces that were found.
 pub(crate) fn capture(spaces: &Beside, maps: &IdMaps) -> Result<Vec<UserSpace>, CallError> {
     let of = |space: &Space| {
         let process = space.process().ok_or_else(|| proc_file::malformed("looking for who is in a user namespace"))?;

@@ -17,7 +17,7 @@ pub enum CloneError {
     Step {
         /// What it was to do.
         step: String,
-        /// Why it failed.
+        /// Why the system call failed.
         source: io::Error,
     },
     /// A process of the clone ended before it ran.
@@ -26,9 +26,9 @@ pub enum CloneError {
     /// The same of one that is known.
     #[error("process {pid} ({name}) of the clone {how} before it ran")]
     Lost {
-        /// Its pid inside.
+        /// The process's pid inside the pid namespace.
         pid: i32,
-        /// Its name.
+        /// The name of the process's first thread.
         name: String,
         /// By what, if that is known.
         how: String,
@@ -54,9 +54,9 @@ pub enum CloneError {
     /// The image needs descriptors of the outside.
     #[error("the image needs {wanted} descriptors of the outside, {given} were given")]
     Supplies {
-        /// How many.
+        /// How many the image has.
         wanted: usize,
-        /// How many there are.
+        /// How many were given for the clone.
         given: usize,
     },
 }

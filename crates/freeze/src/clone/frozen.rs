@@ -11,9 +11,9 @@ use std::time::Duration;
 /// A frozen tree of processes.
 #[derive(Debug)]
 pub struct Frozen {
-    /// What it is.
+    /// The image: all but the contents of memory.
     pub image: Image,
-    /// What has its memory.
+    /// The process that has the memory's contents.
     pub holder: Holder,
     /// How long the processes stood still.
     pub pause: Duration,

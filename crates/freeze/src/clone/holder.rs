@@ -56,7 +56,7 @@ impl Holder {
         Ok(Self { process, socket: Mutex::new(socket), script: None })
     }
 
-    /// Its pid.
+    /// The pid of the holder's process.
     pub fn pid(&self) -> i32 {
         self.process.id() as i32
     }
@@ -121,7 +121,7 @@ impl Holder {
         File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))
     }
 
-    /// The script it holds.
+    /// The script of the image that it holds.
     pub(crate) fn script(&self) -> Result<&Script, CloneError> {
         self.script.as_ref().ok_or(CloneError::Empty)
     }
@@ -154,7 +154,7 @@ pub(crate) fn send(socket: impl AsFd, request: Request, fds: &[BorrowedFd<'_>]) 
     packet::send(socket, &bytes, fds)
 }
 
-/// What it answers.
+/// Waits for an answer on the holder's socket.
 pub(crate) fn answer(socket: impl AsFd) -> io::Result<Answer> {
     let mut bytes = [0; 8];
     let (length, _) = packet::receive(socket, &mut bytes)?;

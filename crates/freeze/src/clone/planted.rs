@@ -19,7 +19,7 @@ pub(crate) fn of(image: &Image) -> Cow<'_, Image> {
     Cow::Owned(other)
 }
 
-/// The same.
+/// The image as it is: in ordinary builds no mistake is planted.
 #[cfg(not(feature = "crash-points"))]
 pub(crate) fn of(image: &Image) -> Cow<'_, Image> {
     Cow::Borrowed(image)

@@ -2,7 +2,8 @@
 //! processes of a clone have among themselves.
 //!
 //! ```text
-//!   processes wait at the gate ▷ revive: repair, connect, fill ▷ (packets of the outside come through) ▷ wake ▷ the processes run
+//!   processes wait at the gate ▷ revive: repair, connect, fill
+//!     ▷ (packets of the outside come through) ▷ wake ▷ the processes run
 //! ```
 //!
 //! Each has a socket in the place of the one that was connected; it was made by the process itself, in its network and
@@ -54,7 +55,7 @@ fn named(connection: &Connection) -> String {
 }
 
 impl Revived {
-    /// How many there are.
+    /// How many connections have been put in place.
     pub fn count(&self) -> usize {
         self.sockets.len()
     }

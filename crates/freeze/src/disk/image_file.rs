@@ -77,14 +77,14 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Begins one.
+    /// Begins a file of an image at a path where nothing is.
     pub fn create(path: &Path, kind: Kind) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
         Ok(Self { file, kind, length: 0, sum: Xxh3::new() })
     }
 
-    /// Adds to its body.
+    /// Adds bytes to the file's body.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, BODY + self.length)?;
         self.sum.update(bytes);

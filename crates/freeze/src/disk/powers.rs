@@ -3,7 +3,7 @@
 use crate::disk::needed_calls::{self, NeededCall};
 use crate::image::Image;
 
-/// It.
+/// What processes of an image hold that a guest may not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Powers {
     /// All capabilities, a bit each, that any of them has or can get: but for those in user namespaces of their own

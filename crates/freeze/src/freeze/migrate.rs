@@ -23,12 +23,12 @@ pub struct Bed<'a> {
     pub procs: Option<std::os::fd::BorrowedFd<'a>>,
 }
 
-/// What was moved.
+/// How much has been moved to the other pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Processes.
+    /// How many processes have been moved.
     pub processes: usize,
-    /// Their threads.
+    /// How many threads those processes have.
     pub threads: usize,
     /// How long they stood still.
     pub pause: Duration,

@@ -14,7 +14,7 @@ use crate::capture::{fork_sharing, networks, tree};
 use crate::clone::frozen::Frozen;
 use crate::clone::holder::Holder;
 use crate::clone::planted;
-use crate::freeze::stopped_set::Standing;
+use crate::freeze::stopped_set::StoppedSet;
 use crate::image::connection::Ends;
 use crate::image::{AreaKind, Image};
 use crate::inspect::process_tree::Roots;
@@ -41,12 +41,12 @@ pub fn freeze(
     freeze_with(subject, Manner::Snapshots, at_rest, Ok)
 }
 
-/// How memory is copied.
+/// How memory is copied while processes are frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// While the processes run on, where that is possible. It takes memory for what they write to meanwhile.
     Snapshots,
-    /// While they stand still.
+    /// Memory is copied while the processes stand still.
     AtRest,
 }
 
@@ -129,9 +129,9 @@ fn programs(image: &Image) -> impl Iterator<Item = Program<'_>> {
 /// Processes that stand still, and all that is known of them but their memory.
 pub(crate) struct Still {
     pub(crate) image: Image,
-    /// It holds nothing yet.
+    /// The holder, which holds nothing yet.
     pub(crate) holder: Holder,
-    pub(crate) standing: Standing,
+    pub(crate) standing: StoppedSet,
     begun: Instant,
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
     }
     // What waits is done before anybody is stopped.
     let prepare = || Ok((Ipc::of(subject.init)?, subject.onlooker.and_then(|onlooker| onlooker.again().ok())));
-    let (standing, prepared) = Standing::nobody(prepare)?;
+    let (standing, prepared) = StoppedSet::nobody(prepare)?;
     let (ipc, onlooker) = &*prepared;
     let net_settings = networks::settings(subject);
     let ahead = Ahead::of(roots);

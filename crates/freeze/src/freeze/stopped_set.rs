@@ -18,7 +18,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 
 /// They, and their snapshots. Dropped, they run on.
-pub(crate) struct Standing {
+pub(crate) struct StoppedSet {
     /// The one that traces them: what is done with their threads is done there.
     tracer: Outliving,
     stopped: Vec<Stopped>,
@@ -37,7 +37,7 @@ fn what() -> String {
     "having the processes stand still".into()
 }
 
-impl Standing {
+impl StoppedSet {
     /// Nobody yet. `prepare` makes what is needed to look at them; its descriptors are the tracer's, and go with that.
     pub(crate) fn nobody<T>(
         prepare: impl FnOnce() -> Result<T, CallError>,
@@ -156,7 +156,7 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for StoppedSet {
     fn drop(&mut self) {
         let (snapshots, flight) = (self.snapshots.take(), self.flight.take());
         let stopped = std::mem::take(&mut self.stopped);

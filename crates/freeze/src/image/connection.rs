@@ -15,9 +15,9 @@ pub(crate) const MOST_QUEUED: usize = 4 << 20;
 pub struct Connection {
     /// Its open file, an index into [`Image::files`](super::Image::files).
     pub file: usize,
-    /// Its own end.
+    /// The address of the process's own end.
     pub local: SocketAddr,
-    /// The other's.
+    /// The address of the other end.
     pub remote: SocketAddr,
     /// The number of the next byte that is to come, and what came before it and was not read.
     pub received: (u32, Bytes),
@@ -25,7 +25,7 @@ pub struct Connection {
     pub sent: (u32, Bytes),
     /// How many of those have never left.
     pub unsent: u32,
-    /// The largest segment.
+    /// The largest segment that may be sent.
     pub segment: u32,
     /// What was agreed on: timestamps 1, selective acknowledgements 2, window scales 4.
     pub agreed: u8,
@@ -87,7 +87,7 @@ impl<'de> Deserialize<'de> for Bytes {
 pub type Ends = (SocketAddr, SocketAddr);
 
 impl Connection {
-    /// Its ends.
+    /// The two ends of the connection: local, remote.
     pub fn ends(&self) -> Ends {
         (self.local, self.remote)
     }

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Such a file.
+/// A file that has no name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// What it is.
+    /// What kind of file it is.
     pub kind: ContentKind,
-    /// Its length.
+    /// The file's length in bytes.
     pub length: u64,
     /// Where there is something in it: runs of offset and length.
     pub runs: Vec<(u64, u64)>,
-    /// Its mode.
+    /// The file's mode, with the kind of file.
     pub mode: u32,
-    /// Its owner and group.
+    /// The file's owner and group, as ids inside.
     pub owner: (u32, u32),
     /// Which process has it; −1 for one that is in flight.
     pub holder: i32,
@@ -42,7 +42,7 @@ pub enum ContentKind {
     Memory {
         /// Its name.
         name: String,
-        /// `F_SEAL_*`.
+        /// Seals of the file: `F_SEAL_*`, or'ed.
         seals: u32,
     },
     /// A file that was deleted.
@@ -74,7 +74,7 @@ pub enum ContentKind {
     Link {
         /// Its path.
         path: String,
-        /// Where it leads.
+        /// The path that the link leads to.
         target: String,
     },
     /// Another name of a file of such a file system (link(2)).

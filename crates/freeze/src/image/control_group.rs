@@ -14,7 +14,7 @@ pub struct ControlGroups {
     pub groups: Vec<ControlGroup>,
 }
 
-/// One of them.
+/// A control group below the guest's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlGroup {
     /// Its path below [`ControlGroups::root`], with a slash before it.

@@ -9,7 +9,7 @@ use crate::image::{Image, aio};
 /// What a clone that waits costs, and what it has meanwhile that others may want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dormancy {
-    /// Its threads.
+    /// How many threads the processes have.
     pub threads: usize,
     /// Bytes of memory that are not shared with the holder.
     pub bytes: u64,

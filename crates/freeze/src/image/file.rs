@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 /// A descriptor of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Its number.
+    /// The number by which the process names it.
     pub number: i32,
     /// The open file, an index into [`Image::files`](super::Image::files).
     pub file: usize,
@@ -26,9 +26,9 @@ pub struct Watch {
     /// That file, an index into [`Image::files`](super::Image::files). Its number may have been closed since, or lead
     /// to another file.
     pub file: usize,
-    /// `EPOLL*`.
+    /// The events that are watched for, as the kernel numbers them.
     pub events: u32,
-    /// The program's own word.
+    /// The program's own word, which comes with each event.
     pub data: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct Watch {
 pub struct Lease {
     /// A descriptor of the file.
     pub descriptor: i32,
-    /// `F_RDLCK` or `F_WRLCK`.
+    /// Which lease it is: `F_RDLCK` or `F_WRLCK`.
     pub kind: i32,
     /// The signal by which it hears of them, if not by SIGIO.
     pub signal: i32,
@@ -45,19 +45,19 @@ pub struct Lease {
     pub owner: u32,
 }
 
-/// An open file description.
+/// An open file description, which several descriptors may share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFile {
     /// `O_*`, without those that only matter when opening.
     pub flags: u32,
-    /// Position.
+    /// The position of the next read or write.
     pub position: i64,
     /// The lock of flock(2) on it, if any: `LOCK_SH` or `LOCK_EX`.
     pub lock: Option<i32>,
     /// Record locks that belong to it (`F_OFD_SETLK`): kind, start, length.
     #[serde(default)]
     pub ranges: Vec<(i16, i64, i64)>,
-    /// What it is.
+    /// What kind of file is open.
     pub kind: FileKind,
     /// Where its path leads to it, an index into [`Image::mount_spaces`](super::Image::mount_spaces); none if in the
     /// first process's.
@@ -69,79 +69,79 @@ pub struct OpenFile {
 pub enum FileKind {
     /// A file, directory or device with a name.
     Named {
-        /// Its path.
+        /// The path of the file inside.
         path: String,
     },
     /// An end of a pipe, an index into [`Image::pipes`](super::Image::pipes).
     PipeEnd {
-        /// Which pipe.
+        /// The pipe, an index into [`Image::pipes`](super::Image::pipes).
         pipe: usize,
-        /// Which end.
+        /// Whether it is the end that writes.
         writes: bool,
     },
     /// Something of the outside, which a clone gets in its own version: the number that the caller gave it.
     Supplied {
-        /// Its number.
+        /// The number that the caller gave it.
         number: usize,
     },
     /// eventfd(2): its count and whether it is a semaphore.
     Event {
-        /// The count.
+        /// The count of the eventfd.
         count: u64,
-        /// Whether reading takes one.
+        /// Whether each read takes one of the count.
         semaphore: bool,
     },
-    /// epoll(7).
+    /// An instance of epoll(7); what it watches is with the processes.
     Epoll,
     /// timerfd_create(2): the clock, flags of the setting, interval and rest as in
     /// [`Timer::setting`](super::Timer::setting), missed ticks.
     TimerFd {
-        /// The clock.
+        /// The clock of the timer: `CLOCK_*`.
         clock: i32,
-        /// `TFD_TIMER_*`.
+        /// Flags of the timer's setting: `TFD_TIMER_*`.
         flags: u32,
-        /// Interval and rest.
+        /// Interval and rest, each in seconds and nanoseconds.
         setting: [u64; 4],
-        /// Expirations nobody has read.
+        /// Expirations that nobody has read yet.
         ticks: u64,
     },
     /// A file without a name, an index into [`Image::contents`](super::Image::contents).
     Nameless {
-        /// Which.
+        /// The file, an index into [`Image::contents`](super::Image::contents).
         content: usize,
     },
     /// A unix socket, an index into [`Image::unix`](super::Image::unix).
     Unix {
-        /// Which.
+        /// The socket, an index into [`Image::unix`](super::Image::unix).
         socket: usize,
     },
-    /// Another socket.
+    /// A socket that is no unix socket.
     Plain(PlainSocket),
-    /// signalfd(2): the signals.
+    /// A signalfd(2), with the signals that it takes.
     SignalFd {
         /// Bit N−1 for signal N.
         mask: u64,
     },
     /// An end of a pseudo-terminal, an index into [`Image::terminals`](super::Image::terminals).
     Terminal {
-        /// Which.
+        /// The terminal, an index into [`Image::terminals`](super::Image::terminals).
         terminal: usize,
-        /// Which end.
+        /// The end of the terminal.
         end: TerminalEnd,
     },
     /// inotify(7): what it watches, by ascending number.
     Inotify {
-        /// The watches.
+        /// The watches of the instance, by ascending number.
         watches: Vec<FileWatch>,
     },
-    /// A process (pidfd_open(2)).
+    /// A descriptor of a process (pidfd_open(2)).
     Process {
-        /// Its pid.
+        /// The pid of the process inside.
         pid: i32,
     },
     /// A namespace, as /proc/PID/ns has it.
     Namespace {
-        /// `CLONE_NEW*`.
+        /// The kind of namespace: one of `CLONE_NEW*`.
         kind: i32,
         /// Which of the image's own of that kind, for [host names](super::Image::host_names),
         /// [mounts](super::Image::mount_spaces), [ipc](super::Image::ipc_spaces) or
@@ -150,15 +150,15 @@ pub enum FileKind {
     },
     /// A message queue, an index into [`Image::queues`](super::Image::queues).
     Queue {
-        /// Which.
+        /// The queue, an index into [`Image::queues`](super::Image::queues).
         queue: usize,
     },
 }
 
-/// A pipe.
+/// A pipe, with what is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pipe {
-    /// How much it takes.
+    /// How many bytes the pipe takes.
     pub capacity: u32,
     /// What nobody has read yet.
     #[serde(with = "serde_bytes")]
@@ -171,12 +171,12 @@ pub struct Pipe {
     pub mount_space: Option<usize>,
 }
 
-/// What an instance watches.
+/// A watch of an inotify instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileWatch {
-    /// Its number.
+    /// The number by which the process names it.
     pub number: i32,
-    /// `IN_*`.
+    /// The events that are watched for, as the kernel numbers them.
     pub events: u32,
     /// The path of what is watched.
     pub path: String,
@@ -188,9 +188,9 @@ pub(crate) const MOST_FILE_WATCHES: usize = 16_384;
 /// One of them, with both of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terminal {
-    /// Its number in /dev/pts.
+    /// The terminal's number in /dev/pts.
     pub number: u32,
-    /// The kernel's `struct termios2`.
+    /// The terminal's settings: the kernel's `struct termios2`.
     pub settings: Vec<u8>,
     /// Rows, columns, and as many pixels.
     pub size: [u16; 4],

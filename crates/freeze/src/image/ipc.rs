@@ -5,37 +5,37 @@ use serde::{Deserialize, Serialize};
 /// Something with a number and a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keyed {
-    /// Its number.
+    /// The number by which processes name it.
     pub id: i32,
-    /// Its key.
+    /// The key by which processes find it.
     pub key: i32,
     /// Its mode; of a segment also `SHM_DEST`.
     pub mode: u32,
-    /// Its owner and group.
+    /// The owner and group, as ids inside.
     pub owner: (u32, u32),
-    /// What it is.
+    /// What kind of object it is.
     pub kind: KeyedKind,
 }
 
-/// What it is.
+/// A kind of object of System V IPC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyedKind {
     /// Shared memory: its length, and what is in it.
     Segment {
-        /// Bytes.
+        /// The length of the memory in bytes.
         length: u64,
         /// Content up to the last byte that is not 0.
         #[serde(with = "serde_bytes")]
         content: Vec<u8>,
     },
-    /// Semaphores: their values.
+    /// A set of semaphores with their values.
     Semaphores {
-        /// One for each.
+        /// The value of each semaphore in order.
         values: Vec<u16>,
     },
-    /// A queue of messages.
+    /// A queue of messages that wait.
     Queue {
-        /// Type and bytes.
+        /// The type and the bytes of each message.
         messages: Vec<(i64, Vec<u8>)>,
     },
 }
@@ -43,14 +43,14 @@ pub enum KeyedKind {
 /// Marked to go when nobody uses it any more.
 pub(crate) const SHM_DEST: u32 = 0o1000;
 
-/// One of them.
+/// A POSIX message queue, with what waits in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// Its name, without the slash that programs put before it.
     pub name: String,
-    /// Its mode.
+    /// The mode of the queue's file.
     pub mode: u32,
-    /// Its owner and group.
+    /// The owner and group, as ids inside.
     pub owner: (u32, u32),
     /// How many messages it takes.
     pub capacity: u64,

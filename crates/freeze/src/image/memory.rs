@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 /// A range of memory with one meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
-    /// First address.
+    /// The first address of the area.
     pub start: u64,
-    /// Address behind the last.
+    /// The address after the last one.
     pub end: u64,
-    /// `PROT_*`.
+    /// What may be done with the memory: `PROT_*`, or'ed.
     pub protection: u32,
-    /// What it holds.
+    /// What the area of memory holds.
     pub kind: AreaKind,
     /// Advice that was given: `MADV_*`.
     pub advice: Vec<u32>,
@@ -66,23 +66,23 @@ pub enum AreaKind {
     Anonymous,
     /// A file's content, with own pages where it was written to.
     Private {
-        /// The file.
+        /// The path of the file inside.
         path: String,
-        /// Offset in it.
+        /// Where in the file the area begins.
         offset: u64,
     },
-    /// A file's content.
+    /// A file's content, shared with all who map it.
     Shared {
-        /// The file.
+        /// The path of the file inside.
         path: String,
-        /// Offset in it.
+        /// Where in the file the area begins.
         offset: u64,
         /// Whether it may ever be written through this mapping.
         writable: bool,
     },
     /// Shared memory of System V, all of it.
     Segment {
-        /// Its number.
+        /// The number of the segment of shared memory.
         id: i32,
         /// Whether it may be written to.
         writable: bool,
@@ -91,7 +91,7 @@ pub enum AreaKind {
     Nameless {
         /// Which, an index into [`Image::contents`](super::Image::contents).
         content: usize,
-        /// Offset in it.
+        /// Where in the file the area begins.
         offset: u64,
         /// Whether what is written to it is seen by all.
         shared: bool,
@@ -126,7 +126,7 @@ impl AreaKind {
     }
 }
 
-/// That.
+/// What a process has asked of the kernel for its memory as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryRules {
     /// Which barriers of membarrier(2) it has registered for: the numbers of the commands that do that, or'ed.
@@ -147,7 +147,7 @@ pub(crate) fn barriers_registered(state: u64) -> u32 {
 }
 
 impl MemoryRules {
-    /// Whether there are such.
+    /// Whether a clone can ask for all of these.
     pub(crate) fn are_known(self) -> bool {
         self.barriers & !barriers_registered(u64::MAX) == 0 && self.execution <= 3
     }

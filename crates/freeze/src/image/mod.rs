@@ -37,7 +37,7 @@ use std::collections::HashSet;
 /// A frozen tree of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Parents before children.
+    /// The processes of the tree, parents before children.
     pub processes: Vec<Process>,
     /// Open file descriptions; processes' descriptors are indices into it.
     pub files: Vec<OpenFile>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A change.
+/// A change to the mounts that a clone is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountChange {
     /// What is mounted at a path is not.
@@ -14,16 +14,16 @@ pub enum MountChange {
     Set {
         /// The path.
         path: String,
-        /// `MOUNT_ATTR_*`.
+        /// Attributes of the mount: `MOUNT_ATTR_*`, or'ed.
         attributes: u64,
     },
     /// Files that are elsewhere, too, are mounted at a path.
     Bind {
         /// The path.
         path: String,
-        /// Which files.
+        /// The files that are mounted there.
         from: MountSource,
-        /// `MOUNT_ATTR_*`.
+        /// Attributes of the mount: `MOUNT_ATTR_*`, or'ed.
         attributes: u64,
     },
     /// A file system in memory is mounted at a path.
@@ -32,7 +32,7 @@ pub enum MountChange {
         path: String,
         /// Its options: what bounds it.
         options: String,
-        /// `MOUNT_ATTR_*`.
+        /// Attributes of the mount: `MOUNT_ATTR_*`, or'ed.
         attributes: u64,
         /// What is in it: a range of [`contents`](crate::image::Image::contents), the first and the one behind the
         /// last.
@@ -44,7 +44,7 @@ pub enum MountChange {
         path: String,
         /// Its options: what is to be seen in it.
         options: String,
-        /// `MOUNT_ATTR_*`.
+        /// Attributes of the mount: `MOUNT_ATTR_*`, or'ed.
         attributes: u64,
     },
     /// The message queues of an ipc namespace (mq_overview(7)) are mounted at a path.
@@ -53,7 +53,7 @@ pub enum MountChange {
         path: String,
         /// Which ipc namespace's, one of [`ipc_spaces`](crate::image::Image::ipc_spaces).
         space: usize,
-        /// `MOUNT_ATTR_*`.
+        /// Attributes of the mount: `MOUNT_ATTR_*`, or'ed.
         attributes: u64,
         /// The device that they are on, by which the namespace is found.
         #[serde(skip)]
@@ -65,7 +65,7 @@ pub enum MountChange {
         path: String,
         /// Which network namespace's, an index into [`net_spaces`](crate::image::Image::net_spaces).
         space: usize,
-        /// `MOUNT_ATTR_*`.
+        /// Attributes of the mount: `MOUNT_ATTR_*`, or'ed.
         attributes: u64,
         /// The device that the file system is on, by which the namespace is found.
         #[serde(skip)]
@@ -87,7 +87,7 @@ pub struct MountSource {
     /// The namespace in which their path leads to them, one that comes before or the same, when all that comes before
     /// is mounted; none for the first process's.
     pub space: Option<usize>,
-    /// Their path.
+    /// The path of the files in that namespace.
     pub path: String,
 }
 
@@ -96,23 +96,23 @@ pub struct MountSource {
 pub enum Link {
     /// They are the same group: each hears of the other's.
     Peers,
-    /// They hear of it.
+    /// Mounts there hear of what is mounted here.
     #[default]
     Follows,
-    /// They do not.
+    /// Mounts there hear of nothing from here.
     Alone,
 }
 
 /// More changes than this in one namespace are not made.
 pub(crate) const MOST_MOUNT_CHANGES: usize = 1024;
 
-/// Whether it mounts something.
+/// Whether a change mounts something, rather than changing what is mounted.
 pub(crate) fn is_made(change: &MountChange) -> bool {
     use MountChange::{Bind, Devices, Memory, Proc, Queues};
     matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. } | Devices { .. })
 }
 
-/// Where a change is.
+/// The path of the mount that a change is about.
 pub(crate) fn path(change: &MountChange) -> &str {
     match change {
         MountChange::Gone { path }

@@ -3,29 +3,29 @@
 use crate::image::mount::{Link, MountChange};
 use serde::{Deserialize, Serialize};
 
-/// The most of them.
+/// The most ipc namespaces of an image beside the first process's.
 pub(crate) const MOST_IPC_SPACES: usize = 256;
 
 /// What such a namespace holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostNames {
-    /// Host name.
+    /// Host name, as gethostname(2) has it.
     pub host: Vec<u8>,
-    /// NIS domain.
+    /// NIS domain, as getdomainname(2) has it.
     pub domain: Vec<u8>,
 }
 
 /// The longest of either (`__NEW_UTS_LEN`).
 pub(crate) const LONGEST_HOST_NAME: usize = 64;
 
-/// Such a namespace.
+/// A network namespace beside the first process's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetSpace {
     /// Whether its loopback device is up, with the addresses that it has then.
     pub up: bool,
 }
 
-/// The most of them.
+/// The most network namespaces of an image beside the first process's.
 pub(crate) const MOST_NET_SPACES: usize = 256;
 
 pub(crate) const LOOPBACK: &str = "lo";
@@ -33,20 +33,20 @@ pub(crate) const LOOPBACK: &str = "lo";
 /// The most settings that come along.
 pub(crate) const MOST_NET_SETTINGS: usize = 512;
 
-/// Such a namespace.
+/// A user namespace below the first process's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSpace {
     /// Its users: the first there, the same in the first process's namespace, how many.
     pub users: Vec<[u32; 3]>,
-    /// Its groups, likewise.
+    /// Ranges of groups, likewise: inside, outside, length.
     pub groups: Vec<[u32; 3]>,
     /// Whether nobody in it may change which further groups he is in.
     pub denies_groups: bool,
-    /// Who made it.
+    /// The user who has made the namespace.
     pub maker: u32,
 }
 
-/// The most of them.
+/// The most user namespaces of an image beside the first process's.
 pub(crate) const MOST_USER_SPACES: usize = 64;
 
 /// As many lines as the kernel takes (`UID_GID_MAP_MAX_EXTENTS`).
@@ -63,5 +63,5 @@ pub struct MountSpace {
     pub changes: Vec<MountChange>,
 }
 
-/// The most of them.
+/// The most mount namespaces of an image beside the first process's.
 pub(crate) const MOST_MOUNT_SPACES: usize = 256;

@@ -1,13 +1,13 @@
 //! Kinds of namespaces, as /proc and the system calls name them.
 
-/// A kind of them.
+/// A kind of namespaces, such as those of mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// What one is called.
+    /// How a namespace of the kind is called in sentences.
     pub(crate) name: &'static str,
     /// The name of its link in /proc/PID/ns.
     pub(crate) link: &'static str,
-    /// `CLONE_NEW*`.
+    /// The flag of clone(2) for the kind: one of `CLONE_NEW*`.
     pub(crate) flag: i32,
 }
 
@@ -25,7 +25,7 @@ const ONLY: [Kind; 3] = [
 ];
 
 impl Kind {
-    /// That of a flag.
+    /// The kind of namespaces that a flag of clone(2) means.
     pub(crate) fn of_flag(flag: i32) -> Option<Self> {
         [HOST_NAMES, IPC, MOUNTS, NETWORK, USERS].into_iter().chain(ONLY).find(|kind| kind.flag == flag)
     }

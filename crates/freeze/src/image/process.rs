@@ -5,10 +5,10 @@ use crate::image::memory::{Area, MemoryRules};
 use crate::image::thread::{Thread, Timer, WaitingSignal};
 use serde::{Deserialize, Serialize};
 
-/// A process.
+/// A process of an image, alive or a zombie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its pid.
+    /// The process's pid inside the pid namespace.
     pub pid: i32,
     /// Its parent's; 0 if that was outside.
     pub parent: i32,
@@ -24,32 +24,32 @@ pub struct Process {
     pub threads: Vec<Thread>,
     /// Its memory, by ascending address.
     pub areas: Vec<Area>,
-    /// Where its parts lie.
+    /// Where code, data, heap and stack lie.
     pub layout: Layout,
-    /// The executable's path.
+    /// The path of the program that it executes.
     pub executable: String,
     /// What signals do, where that is not the default: the kernel's `struct sigaction` (handler, flags, restorer,
     /// mask).
     pub actions: Vec<(i32, [u64; 4])>,
     /// Interval timers: interval and value, each in seconds and microseconds.
     pub intervals: [[u64; 4]; 3],
-    /// Timers of timer_create(2).
+    /// The timers of timer_create(2) that it has.
     pub timers: Vec<Timer>,
     /// Signals that wait for the process.
     pub waiting: Vec<WaitingSignal>,
-    /// Descriptors.
+    /// The descriptors of open files that it has.
     pub descriptors: Vec<Descriptor>,
     /// Record locks of fcntl(2): descriptor, kind (`F_RDLCK` or `F_WRLCK`), start, length.
     pub locks: Vec<(i32, i16, i64, i64)>,
     /// What epoll instances watch: their descriptor, the watched one, events, data.
     pub watches: Vec<Watch>,
-    /// Working directory.
+    /// The path of its working directory.
     pub directory: String,
     /// What that is in [`Image::contents`](super::Image::contents), where it was deleted.
     pub deleted_directory: Option<usize>,
     /// Leases (`F_SETLEASE`) that it takes.
     pub leases: Vec<Lease>,
-    /// File-mode creation mask.
+    /// The mask of modes of files that it makes.
     pub umask: u32,
     /// Which host names it has, an index into [`Image::host_names`](super::Image::host_names); none if those of the
     /// first process.
@@ -71,7 +71,7 @@ pub struct Process {
     pub control_group: Option<usize>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
-    /// Flags of prctl(2).
+    /// What it has set by prctl(2).
     pub flags: ProcessFlags,
     /// What it has asked for its memory.
     pub memory_rules: MemoryRules,
@@ -95,7 +95,7 @@ pub struct ProcessFlags {
 pub struct Layout {
     /// Code, data, heap, stack, arguments, environment: the first eleven words of `struct prctl_mm_map`.
     pub words: [u64; 11],
-    /// The auxiliary vector.
+    /// The auxiliary vector, as /proc/PID/auxv has it.
     pub auxiliary: Vec<u8>,
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A unix socket.
+/// A unix socket, with what waits in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixSocket {
     /// Its open file, an index into [`Image::files`](super::Image::files).
@@ -10,7 +10,7 @@ pub struct UnixSocket {
     /// Which network namespace it belongs to, an index into [`Image::net_spaces`](super::Image::net_spaces); none if
     /// the first process's.
     pub net_space: Option<usize>,
-    /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
+    /// The socket's type: `SOCK_*`.
     pub kind: i32,
     /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
     pub name: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct UnixSocket {
     pub published: Option<String>,
     /// Whether the directory of its name is gone, and has to be there while it is bound.
     pub borrows_directory: bool,
-    /// Whether it is connected.
+    /// Whether the socket is connected to a peer.
     pub connected: bool,
     /// What it is connected to, an index into [`Image::unix`](super::Image::unix); nothing if that is gone.
     pub peer: Option<usize>,
@@ -37,7 +37,7 @@ pub struct UnixSocket {
     /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is
     /// made.
     pub is_reset: bool,
-    /// Options.
+    /// Options that differ from those of a new socket.
     pub options: Vec<SocketOption>,
     /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
     #[serde(skip)]
@@ -56,7 +56,7 @@ pub struct UnixSocket {
 /// A message, or a part of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// What.
+    /// The bytes of the message.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// The sender's address, as the kernel has it.
@@ -78,20 +78,20 @@ impl UnixSocket {
     }
 }
 
-/// Such a socket.
+/// A socket that is no unix socket: of TCP, UDP, IP or netlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlainSocket {
-    /// `AF_*`.
+    /// The socket's address family: `AF_*`.
     pub family: i32,
-    /// `SOCK_*`.
+    /// The socket's type: `SOCK_*`.
     pub kind: i32,
     /// `IPPROTO_*`, or which of netlink's.
     pub protocol: i32,
     /// The address that it is bound to, as the kernel has it; empty if it is not.
     pub name: Vec<u8>,
-    /// What it does.
+    /// What the socket does in a clone.
     pub role: Role,
-    /// Options.
+    /// Options that differ from those of a new socket.
     pub options: Vec<SocketOption>,
     /// Its packet filter (`SO_ATTACH_FILTER`): instructions of eight bytes.
     pub filter: Vec<u8>,
@@ -100,20 +100,20 @@ pub struct PlainSocket {
     pub net_space: Option<usize>,
 }
 
-/// What a socket does.
+/// What a plain socket does in a clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// Nothing yet; or it sends and receives without a connection.
     #[default]
     Idle,
-    /// It listens.
+    /// It listens, and connections wait at it.
     Listens {
         /// How many connections may wait.
         backlog: u32,
     },
     /// Its messages go to an address.
     Sends {
-        /// Which.
+        /// The address that its messages go to.
         to: Vec<u8>,
     },
     /// It was connected by TCP.

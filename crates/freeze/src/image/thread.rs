@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A thread.
+/// A thread of a process of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its tid.
+    /// The thread's tid inside the pid namespace.
     pub tid: i32,
-    /// Its name.
+    /// The thread's name, without the ending 0.
     pub name: Vec<u8>,
     /// The signal frame that it resumes through: general registers, see [`crate::restore::signal_frame`].
     pub registers: Vec<u64>,
     /// Floating-point and vector state, as XSAVE lays it out.
     #[serde(with = "serde_bytes")]
     pub extended: Vec<u8>,
-    /// Blocked signals.
+    /// The signals that it blocks, a bit each.
     pub mask: u64,
     /// Signals that wait for it.
     pub waiting: Vec<WaitingSignal>,
@@ -26,9 +26,9 @@ pub struct Thread {
     pub robust: (u64, u64),
     /// Restartable sequences: address, length, signature.
     pub rseq: (u64, u32, u32),
-    /// Who it is.
+    /// The users, groups and capabilities that it has.
     pub credentials: Credentials,
-    /// How it is scheduled.
+    /// How the kernel schedules the thread.
     pub scheduling: Scheduling,
     /// System-call filters, oldest first: `struct sock_filter`s.
     pub filters: Vec<Vec<u8>>,
@@ -53,11 +53,11 @@ pub struct Credentials {
     pub users: [u32; 4],
     /// Real, effective, saved, file-system group.
     pub groups: [u32; 4],
-    /// Further groups.
+    /// Further groups, as getgroups(2) has them.
     pub further: Vec<u32>,
     /// Inheritable, permitted, effective, bounding, ambient capabilities.
     pub capabilities: [u64; 5],
-    /// Secure bits.
+    /// Secure bits: `SECBIT_*`, or'ed.
     pub secure_bits: u64,
     /// Whether it can never gain privilege.
     pub no_new_privileges: bool,
@@ -66,11 +66,11 @@ pub struct Credentials {
 /// How a thread is scheduled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheduling {
-    /// Niceness.
+    /// Niceness, from -20 to 19.
     pub nice: i32,
-    /// `SCHED_*`, with SCHED_RESET_ON_FORK.
+    /// The scheduling policy: `SCHED_*`, with SCHED_RESET_ON_FORK.
     pub policy: u32,
-    /// Real-time priority.
+    /// Real-time priority; 0 for other policies.
     pub priority: u32,
     /// Class and priority of what it reads from disks and writes to them, as ioprio_get(2) has them; 0 if they follow
     /// the niceness.
@@ -79,16 +79,16 @@ pub struct Scheduling {
     pub processors: Vec<u8>,
 }
 
-/// A timer of timer_create(2).
+/// A timer that timer_create(2) has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
-    /// Its number.
+    /// The number by which the process names the timer.
     pub id: i32,
-    /// Its clock.
+    /// The clock that the timer counts by.
     pub clock: i32,
-    /// `SIGEV_*`.
+    /// How the process hears of it: `SIGEV_*`.
     pub notify: i32,
-    /// The signal.
+    /// The signal that is sent, if any.
     pub signal: i32,
     /// The value that comes with it.
     pub value: u64,
@@ -98,10 +98,10 @@ pub struct Timer {
     pub setting: [u64; 4],
 }
 
-/// That.
+/// How the kernel treats a thread, beyond its credentials and scheduling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadSettings {
-    /// What personality(2) says.
+    /// The thread's personality, as personality(2) has it.
     pub personality: u32,
     /// Whether it is ended as soon as memory that it has fails, rather than when it reads it; none if as the machine
     /// has it (PR_MCE_KILL).

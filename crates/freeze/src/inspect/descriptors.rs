@@ -16,7 +16,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Its file in fdinfo.
+    /// The path of the descriptor's file in /proc/PID/fdinfo.
     pub(crate) fn info_path(&self) -> String {
         self.path.replacen("/fd/", "/fdinfo/", 1)
     }
@@ -25,9 +25,9 @@ impl Found {
 /// A file of the outside that a clone gets in its own version: the device and the inode that the frozen one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// Device.
+    /// The device of the open file, as fstat(2) has it.
     pub device: u64,
-    /// Inode.
+    /// The inode of the open file, as fstat(2) has it.
     pub inode: u64,
 }
 

@@ -16,7 +16,7 @@ pub(crate) const MEMORY_SHORTAGE: &str = "oom_score_adj";
 pub(crate) const CORE_DUMP: &str = "coredump_filter";
 
 impl ByHost {
-    /// Those of a process.
+    /// Reads the settings of a process out of /proc.
     pub(crate) fn of(pid: i32) -> Result<Self, CallError> {
         let core_dump = proc_file::text(pid, CORE_DUMP)?;
         let core_dump = u32::from_str_radix(core_dump.trim(), 16);

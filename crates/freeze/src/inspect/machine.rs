@@ -23,7 +23,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Describes the machine that this runs on.
     pub(crate) fn here() -> Result<Self, CallError> {
         let text = std::fs::read_to_string("/proc/cpuinfo").context(|| "reading /proc/cpuinfo".into())?;
         let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':')).unwrap_or_default().1;

@@ -31,7 +31,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Space {
     link: String,
-    /// What leads to it.
+    /// The path in /proc that leads to it.
     pub(crate) at: String,
     /// A process that is in it, or one that has a descriptor of it.
     member: Member,
@@ -61,7 +61,7 @@ impl Space {
     }
 }
 
-/// Those of a kind.
+/// The namespaces of a kind beside the first process's.
 #[derive(Debug)]
 pub(crate) struct Beside {
     kind: Kind,
@@ -97,7 +97,7 @@ impl Beside {
         }
     }
 
-    /// All of them.
+    /// All namespaces of the kind that were found.
     pub(crate) fn all(&self) -> &[Space] {
         &self.all
     }

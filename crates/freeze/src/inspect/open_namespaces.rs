@@ -11,7 +11,7 @@ use rustix::fs::fstat;
 use std::fs::File;
 use std::sync::OnceLock;
 
-/// One of them.
+/// A namespace that a process has a descriptor of.
 #[derive(Debug)]
 pub(crate) struct OpenNamespace {
     pub(crate) kind: Kind,

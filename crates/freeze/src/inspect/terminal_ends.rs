@@ -29,7 +29,7 @@ pub(crate) fn end(found: &Found) -> Option<End> {
     }
 }
 
-/// Whether it is one.
+/// Whether a descriptor is of a pseudo-terminal.
 pub(crate) fn is_terminal(found: &Found) -> bool {
     end(found).is_some()
 }

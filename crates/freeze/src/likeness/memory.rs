@@ -7,7 +7,7 @@ use crate::likeness::Said;
 use pando_kernel::CallError;
 use pando_restorer::{REGION, REGION_LENGTH};
 
-/// What differs.
+/// Says how the memory of a clone's process differs from the image.
 pub(super) fn compare(process: &Process, outer: i32) -> Result<Said, CallError> {
     // The restorer's own goes as the process passes the gate.
     let restorer = REGION..REGION + REGION_LENGTH;

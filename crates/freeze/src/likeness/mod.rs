@@ -4,7 +4,7 @@
 //! ```text
 //!   members ─▶ process: who it is, below whom, what it may      ─┐
 //!           ─▶ signals: what it does about them, what waits      │
-//!           ─▶ files: what it has open, what that is, who shares ├─▶ differences, each by its process and by what it is
+//!           ─▶ files: what it has open, what that is, who shares ├─▶ differences, by process and by what it is
 //!           ─▶ memory: what lies where                           │
 //!           ─▶ spaces: its namespaces, what is mounted in them  ─┘
 //! ```
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 /// Something that a clone's process is or has otherwise than the frozen one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its pid inside.
+    /// The process's pid inside the pid namespace.
     pub pid: i32,
-    /// Its name.
+    /// The name of the process's first thread.
     pub name: String,
-    /// What differs.
+    /// What differs, in words for the user.
     pub what: String,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Difference {
 /// The most that are told by name.
 const TOLD: usize = 8;
 
-/// Some differences in words.
+/// Puts some differences into the words of an error.
 pub(crate) fn list(differences: &[Difference]) -> String {
     let mut words: Vec<_> = differences.iter().take(TOLD).map(ToString::to_string).collect();
     if differences.len() > TOLD {

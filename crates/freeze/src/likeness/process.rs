@@ -19,7 +19,7 @@ impl<'a> Ids<'a> {
         Ok(Self { image, maps: IdMaps::of(init)? })
     }
 
-    /// What differs of one.
+    /// Says how a clone's process differs from the image.
     pub(super) fn compare(&self, process: &Process, member: &Member) -> Result<Said, CallError> {
         let outer = member.outer;
         let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
@@ -115,7 +115,7 @@ impl<'a> Ids<'a> {
         said.extend(unlike("that it gains no privileges", &is.no_new_privileges, &was.no_new_privileges));
         let mode = if thread.filters.is_empty() { "0" } else { "2" };
         said.extend(unlike("seccomp mode", &status.get("Seccomp"), &mode));
-        // Told since Linux 5.9.
+        // Reported since Linux 5.9.
         if let Ok(filters) = status.number("Seccomp_filters", 10) {
             said.extend(unlike("number of system-call filters", &(filters as usize), &thread.filters.len()));
         }

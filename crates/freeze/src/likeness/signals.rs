@@ -7,7 +7,7 @@ use crate::inspect::process_tree;
 use crate::likeness::{Said, inner, unlike_bits};
 use pando_kernel::CallError;
 
-/// What differs.
+/// Says how signals of a clone's process differ from the image.
 pub(super) fn compare(process: &Process, outer: i32) -> Result<Said, CallError> {
     const IGNORED: u64 = 1;
     let status = Lines::read(outer, "status")?;

@@ -1,6 +1,6 @@
 //! Asynchronous input and output that no clone could have, and the wait for what is in flight.
 
-use crate::bpf::task_records::Told;
+use crate::bpf::task_records::TaskRecords;
 use crate::image::{Area, AreaKind};
 use crate::stop::seize::PATIENCE;
 use crate::stop::task_state::AioContext;
@@ -46,11 +46,11 @@ pub(crate) fn objections(areas: &[Area], contexts: Option<&[AioContext]>, stands
 
 /// Waits until all that processes have asked for has been done, as long as it takes to stop a thread, and takes what is
 /// told of them then for what was told before. They stand still, so it becomes no more.
-pub(crate) fn let_end(told: &mut HashMap<i32, Told>, look: impl Fn(i32) -> Option<Told>) {
+pub(crate) fn let_end(told: &mut HashMap<i32, TaskRecords>, look: impl Fn(i32) -> Option<TaskRecords>) {
     const MOMENT: Duration = Duration::from_micros(50);
     let begun = Instant::now();
     loop {
-        let in_flight = |told: &Told| told.contexts.iter().flatten().any(|context| context.in_flight > 0);
+        let in_flight = |told: &TaskRecords| told.contexts.iter().flatten().any(|context| context.in_flight > 0);
         let waiting: Vec<i32> = told.iter().filter(|(_, told)| in_flight(told)).map(|(pid, _)| *pid).collect();
         if waiting.is_empty() || begun.elapsed() > PATIENCE {
             return;

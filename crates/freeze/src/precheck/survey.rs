@@ -1,6 +1,6 @@
 //! What stands in the way of a first process's becoming another program.
 
-use crate::bpf::task_records::Told;
+use crate::bpf::task_records::TaskRecords;
 use crate::capture::control_groups;
 use crate::capture::findings::{Findings, Known};
 use crate::capture::in_flight::Flight;
@@ -129,7 +129,7 @@ fn survey_members(
 
 /// What is told of processes; of those that stand still when what they have asked for is done: that has changed files,
 /// and what else they have open.
-fn told_of(members: &[Member], usual: &Usual<'_>, stopped: bool) -> HashMap<i32, Told> {
+fn told_of(members: &[Member], usual: &Usual<'_>, stopped: bool) -> HashMap<i32, TaskRecords> {
     let living = members.iter().filter(|member| member.state != 'Z');
     let look = |outer: i32| usual.look(outer);
     let mut told = living.filter_map(|member| Some((member.outer, look(member.outer)?))).collect();

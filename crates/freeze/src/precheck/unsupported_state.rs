@@ -3,7 +3,7 @@
 //! compared from outside is found.
 
 use crate::bpf::task_iterator::Onlooker;
-use crate::bpf::task_records::Told;
+use crate::bpf::task_records::TaskRecords;
 use crate::inspect::namespaces;
 use crate::precheck::sharing;
 use pando_kernel::CallError;
@@ -38,12 +38,12 @@ impl<'a> Usual<'a> {
     }
 
     /// What is told of a process; nothing of one that has gone meanwhile.
-    pub(crate) fn look(&self, outer: i32) -> Option<Told> {
+    pub(crate) fn look(&self, outer: i32) -> Option<TaskRecords> {
         self.onlooker.and_then(|onlooker| onlooker.of(outer).ok().flatten())
     }
 
     /// What stands in the way of the threads of a process of which that was told.
-    pub(crate) fn objections(&self, outer: i32, told: Option<&Told>) -> Vec<Objection> {
+    pub(crate) fn objections(&self, outer: i32, told: Option<&TaskRecords>) -> Vec<Objection> {
         let Some(told) = told else {
             return namespaces::thread_objection(outer).into_iter().chain(sharing::thread_objection(outer)).collect();
         };
@@ -69,7 +69,7 @@ impl<'a> Usual<'a> {
 mod tests {
     use super::*;
     use crate::image::ByHost;
-    use crate::stop::task_state::{Oddities, OfProcess};
+    use crate::stop::task_state::{OfProcess, UnsupportedState};
 
     #[test]
     fn what_a_guest_is_kept_in_is_no_oddity_and_what_is_in_that_is() {
@@ -83,7 +83,10 @@ mod tests {
             barriers: 0,
         };
         let said = |bits, layers| {
-            let told = Told::of_oddities(vec![Oddities::default(), Oddities { bits, layers }], process.clone());
+            let told = TaskRecords::of_oddities(
+                vec![UnsupportedState::default(), UnsupportedState { bits, layers }],
+                process.clone(),
+            );
             Usual { onlooker: None, layers: 1 }
                 .objections(own, Some(&told))
                 .into_iter()

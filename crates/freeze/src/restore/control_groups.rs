@@ -12,7 +12,7 @@ use crate::restore::slots::Slots;
 /// What is delegated with a group.
 const DELEGATED: [&str; 4] = ["", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads"];
 
-/// Writes the maker's steps.
+/// Writes the maker's making of all control groups.
 pub(crate) fn make(writer: &mut Writer, image: &Image) {
     let chapter = Writer::MAKING;
     let all = &image.control_groups;

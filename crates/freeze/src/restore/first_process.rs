@@ -6,7 +6,8 @@
 //! processes share is handed over by the maker, which has made it.
 //!
 //! ```text
-//!   cloner ──Become: script, holder's memory, socket──▶ first process: takes what it is handed, copies its memory, forks who is in its session
+//!   cloner ──Become: script, holder's memory, socket──▶ first process: takes what it is handed, copies its memory,
+//!                                                       forks who is in its session
 //!   cloner ──Clone───────────────────▶ holder ─▶ maker: makes what is shared, hands it over ▲, forks all others
 //! ```
 

@@ -45,7 +45,7 @@ pub(crate) struct Family {
     pub(crate) maker: i32,
 }
 
-/// Who forks whom.
+/// Decides who forks whom in a clone of an image.
 pub(crate) fn births(image: &Image) -> Result<Family, Unplaced> {
     let mut plan = Plan { image, next_pid: 1 + highest_pid(image), ghosts: Vec::new() };
     let mut roots = Vec::new();

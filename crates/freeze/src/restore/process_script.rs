@@ -4,7 +4,7 @@ use crate::image::{AreaKind, Image, Process, Thread, memory, user_turns};
 use crate::restore::identity::Inherited;
 use crate::restore::lineage::Birth;
 use crate::restore::own_files::{open_pidfds, open_proc_files};
-use crate::restore::resume_trampoline::{self, Landing};
+use crate::restore::resume_trampoline::{self, ResumeTrampoline};
 use crate::restore::script::{Chapter, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::staging::{self, Stage};
@@ -115,12 +115,12 @@ impl Ground<'_> {
         control_groups::set(writer, chapter, self.image, process, self.slots);
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
-        let landing = resume_trampoline::lay(writer, chapter, process);
+        let trampoline = resume_trampoline::lay(writer, chapter, process);
         memory_rules::ask_again(writer, chapter, process.memory_rules);
         user_spaces::enter(writer, chapter, process, self.slots);
         let inherited = self.inherited_by(process);
-        let threads = self.threads(writer, chapter, process, (&landing, inherited));
-        thread_script::first_thread(writer, chapter, process, threads, (self.ids_chosen, inherited, &landing));
+        let threads = self.threads(writer, chapter, process, (&trampoline, inherited));
+        thread_script::first_thread(writer, chapter, process, threads, (self.ids_chosen, inherited, &trampoline));
     }
 
     /// Descriptors, directory, and what else is the process's and not a thread's.
@@ -271,7 +271,7 @@ impl Ground<'_> {
         writer: &mut Writer,
         chapter: Chapter,
         process: &Process,
-        (landing, inherited): (&Landing, Inherited<'_>),
+        (trampoline, inherited): (&ResumeTrampoline, Inherited<'_>),
     ) -> u64 {
         let further = process.threads.get(1..).unwrap_or_default();
         if further.is_empty() {
@@ -283,7 +283,7 @@ impl Ground<'_> {
         for (number, thread) in (0..).zip(further) {
             let own = writer.chapter();
             let stack = (thread_stack(number), inherited);
-            thread_script::further_thread(writer, own, process, thread, stack, (landing, number as usize + 1));
+            thread_script::further_thread(writer, own, process, thread, stack, (trampoline, number as usize + 1));
             if inherited.space.is_some() {
                 let make = |writer: &mut Writer| make_thread(writer, chapter, (thread, NEXT_NUMBER), number, own);
                 user_spaces::take_turn(writer, chapter, self.slots, make);

@@ -4,7 +4,7 @@ use crate::image::{Image, OpenFile, Queue};
 use crate::restore::script::Writer;
 use crate::restore::slots::Slots;
 
-/// Writes the maker's steps.
+/// Writes the maker's making of all message queues.
 pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     let (chapter, slot) = (Writer::MAKING, slots.spare());
     for queue in &image.queues {

@@ -1,5 +1,5 @@
 //! Where the threads of a process leave the restorer: pages of the script with their signal frames and a few
-//! [instructions](pando_restorer::landing), laid into the process's own memory. All else that the restorer has there
+//! [instructions](pando_restorer::trampoline), laid into the process's own memory. All else that the restorer has there
 //! goes as the first thread leaves, and with it the page tables that it took.
 //!
 //! They lie right above the stack, whose last pages are always used: so no further page table is needed. A program that
@@ -9,22 +9,22 @@ use crate::image::{Area, Process, Thread};
 use crate::restore::script::{Chapter, Writer};
 use crate::restore::signal_frame;
 use crate::trampoline::{self, room};
-use pando_restorer::landing::CODE;
+use pando_restorer::trampoline::CODE;
 
 const PAGE: usize = 4096;
 
 /// A frame lies at a multiple of this, for its vector state.
 const ALIGNMENT: usize = 64;
 
-/// The landing of a process: where its code is, and the frame of each thread. A process without has its frames in the
-/// script.
+/// The trampoline of a process: where its code is, and the frame of each thread. A process without has its frames in
+/// the script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Landing {
+pub(crate) struct ResumeTrampoline {
     code: u64,
     frames: Vec<u64>,
 }
 
-impl Landing {
+impl ResumeTrampoline {
     /// The frame of a thread, and the code.
     pub(crate) fn of(&self, thread: usize) -> Option<(u64, u64)> {
         self.frames.get(thread).map(|frame| (*frame, self.code))
@@ -32,10 +32,10 @@ impl Landing {
 }
 
 /// Lays it into a process whose memory is in its place.
-pub(crate) fn lay(writer: &mut Writer, chapter: Chapter, process: &Process) -> Landing {
+pub(crate) fn lay(writer: &mut Writer, chapter: Chapter, process: &Process) -> ResumeTrampoline {
     let offsets = offsets(process);
     let length = offsets.last().copied().unwrap_or_default().next_multiple_of(PAGE);
-    let Some(at) = place(&process.areas, length as u64) else { return Landing::default() };
+    let Some(at) = place(&process.areas, length as u64) else { return ResumeTrampoline::default() };
     let mut bytes = CODE.to_vec();
     let mut frames = Vec::new();
     for (thread, offset) in process.threads.iter().zip(offsets) {
@@ -51,10 +51,10 @@ pub(crate) fn lay(writer: &mut Writer, chapter: Chapter, process: &Process) -> L
     let from = writer.data(&bytes, PAGE);
     let length = length as u64;
     let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-    writer.exact(chapter, "laying the landing", libc::SYS_mremap, &[from, length, length, fixed, at], at);
+    writer.exact(chapter, "laying the trampoline", libc::SYS_mremap, &[from, length, length, fixed, at], at);
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-    writer.call(chapter, "protecting the landing", libc::SYS_mprotect, &[at, length, protection]);
-    Landing { code: at, frames }
+    writer.call(chapter, "protecting the trampoline", libc::SYS_mprotect, &[at, length, protection]);
+    ResumeTrampoline { code: at, frames }
 }
 
 /// Where the frames lie behind the code, one after the other, each with room before it for what its thread [goes
@@ -108,12 +108,12 @@ mod tests {
         let stack = area(0x7000_0000, 0x7002_0000, true);
         let process = Process { pid: 7, threads, areas: vec![stack], ..Process::default() };
         let mut writer = Writer::new();
-        let landing = lay(&mut writer, Writer::MAKING, &process);
-        let frames: Vec<_> = (0..3).map(|number| landing.of(number).unwrap().0).collect();
+        let trampoline = lay(&mut writer, Writer::MAKING, &process);
+        let frames: Vec<_> = (0..3).map(|number| trampoline.of(number).unwrap().0).collect();
         assert!(frames.is_sorted() && frames.iter().all(|frame| frame % ALIGNMENT as u64 == 0));
-        assert_eq!((landing.code, landing.of(3)), (0x7002_0000, None));
+        assert_eq!((trampoline.code, trampoline.of(3)), (0x7002_0000, None));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
-        assert!(text.contains("laying the landing") && text.contains("protecting the landing"), "{text}");
+        assert!(text.contains("laying the trampoline") && text.contains("protecting the trampoline"), "{text}");
     }
 
     #[test]
@@ -123,8 +123,8 @@ mod tests {
         let thread = Thread { tid: 7, registers, extended: vec![0; 2696], left: Some(5), ..Thread::default() };
         let stack = area(0x7000_0000, 0x7002_0000, true);
         let process = Process { pid: 7, threads: vec![thread], areas: vec![stack], ..Process::default() };
-        let landing = lay(&mut Writer::new(), Writer::MAKING, &process);
-        let (frame, code) = landing.of(0).unwrap();
+        let trampoline = lay(&mut Writer::new(), Writer::MAKING, &process);
+        let (frame, code) = trampoline.of(0).unwrap();
         assert!(frame - code >= (CODE.len() + trampoline::LENGTH) as u64 && frame % ALIGNMENT as u64 == 0);
     }
 }

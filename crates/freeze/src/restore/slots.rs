@@ -214,7 +214,7 @@ impl Slots {
         }
     }
 
-    /// Where user namespaces are.
+    /// The slot of a user namespace's descriptor.
     pub(crate) fn user_space(self, number: usize) -> u64 {
         self.net_space(None) + self.net_spaces + number as u64
     }

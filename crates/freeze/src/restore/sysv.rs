@@ -38,7 +38,7 @@ pub(crate) struct Makers {
     pub(crate) pipe: [u64; 2],
 }
 
-/// Writes the maker's steps.
+/// Writes the maker's making of all objects of System V IPC.
 pub(crate) fn write(writer: &mut Writer, image: &Image, maker: Makers) {
     let is = |wanted: fn(&KeyedKind) -> bool| {
         let mut some: Vec<&Keyed> = image.keyed.iter().filter(|one| wanted(&one.kind)).collect();

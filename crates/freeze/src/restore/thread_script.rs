@@ -4,7 +4,7 @@
 use crate::image::{Process, Thread};
 use crate::refusal::Refusal;
 use crate::restore::identity::{self, Inherited, Kept};
-use crate::restore::resume_trampoline::Landing;
+use crate::restore::resume_trampoline::ResumeTrampoline;
 use crate::restore::script::{Chapter, Writer};
 use crate::restore::{filter_verdict, signal_frame, thread_settings, timers};
 use pando_restorer::{STACK_LENGTH, Special};
@@ -23,7 +23,7 @@ pub(crate) fn first_thread(
     chapter: Chapter,
     process: &Process,
     others: u64,
-    (ids_chosen, inherited, landing): (bool, Inherited<'_>, &Landing),
+    (ids_chosen, inherited, trampoline): (bool, Inherited<'_>, &ResumeTrampoline),
 ) {
     const ARCH_SET_FS: u64 = 0x1002;
     let Some(thread) = process.threads.first() else { return };
@@ -70,7 +70,7 @@ pub(crate) fn first_thread(
     if process.stopped {
         writer.special(chapter, "being stopped", Special::Stop, &[others]);
     }
-    resume(writer, chapter, thread, (landing, 0), [0, 0]);
+    resume(writer, chapter, thread, (trampoline, 0), [0, 0]);
     judge(writer, chapter, (process, thread), filters, |number| place + number + 1);
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn further_thread(
     process: &Process,
     thread: &Thread,
     (stack, inherited): (u64, Inherited<'_>),
-    (landing, number): (&Landing, usize),
+    (trampoline, number): (&ResumeTrampoline, usize),
 ) {
     common(writer, chapter, process, thread);
     let filters = thread.filters.get(inherited.filters..).unwrap_or_default();
@@ -96,7 +96,7 @@ pub(crate) fn further_thread(
     let own = if shared { &[] } else { filters };
     let place = identity::filter(writer, chapter, &thread.credentials, own, 0);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[u64::MAX]);
-    resume(writer, chapter, thread, (landing, number), [stack, STACK_LENGTH]);
+    resume(writer, chapter, thread, (trampoline, number), [stack, STACK_LENGTH]);
     let holds_from = |number| if shared { place } else { place + number + 1 };
     judge(writer, chapter, (process, thread), filters, holds_from);
 }
@@ -221,14 +221,14 @@ fn resume(
     writer: &mut Writer,
     chapter: Chapter,
     thread: &Thread,
-    (landing, number): (&Landing, usize),
+    (trampoline, number): (&ResumeTrampoline, usize),
     stack: [u64; 2],
 ) {
     if thread.parent_death != 0 {
         let arguments = [libc::PR_SET_PDEATHSIG as u64, thread.parent_death as u64];
         writer.call(chapter, "asking for a signal at the parent's death", libc::SYS_prctl, &arguments);
     }
-    let (frame, code) = landing.of(number).unwrap_or_else(|| {
+    let (frame, code) = trampoline.of(number).unwrap_or_else(|| {
         let address = writer.next_address(64);
         (writer.data(&signal_frame::build(thread, &thread.registers, address), 64), 0)
     });
@@ -245,7 +245,7 @@ mod tests {
         let process = Process { pid: 7, threads: vec![thread], ..Process::default() };
         let mut writer = Writer::new();
         let inherited = Inherited { filters: 0, bounding: u64::MAX, plain: true, space: None };
-        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, inherited, &Landing::default()));
+        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, inherited, &ResumeTrampoline::default()));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
         let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
         assert!(place("setting capabilities") < place("waiting at the gate"));
@@ -266,10 +266,10 @@ mod tests {
             let process = Process { pid: 7, threads, ..Process::default() };
             let inherited = Inherited { filters: had, bounding: u64::MAX, plain: true, space: None };
             let mut writer = Writer::new();
-            let landing = Landing::default();
-            first_thread(&mut writer, Writer::MAKING, &process, 1, (true, inherited, &landing));
+            let trampoline = ResumeTrampoline::default();
+            first_thread(&mut writer, Writer::MAKING, &process, 1, (true, inherited, &trampoline));
             let own = writer.chapter();
-            further_thread(&mut writer, own, &process, &process.threads[1], (0, inherited), (&landing, 1));
+            further_thread(&mut writer, own, &process, &process.threads[1], (0, inherited), (&trampoline, 1));
             let text = format!("{:?}", writer.finish(9, 3, 1, 0));
             let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
             (count("installing a system-call filter"), count("waiting for the other threads"))

@@ -9,7 +9,7 @@ use pando_kernel::foreign_memory;
 use pando_kernel::trace::Registers;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Such a call.
+/// A call that was interrupted, and with which the kernel would go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interrupted {
     pub(crate) wait: Wait,
@@ -17,7 +17,7 @@ pub(crate) struct Interrupted {
     pub(crate) left: Option<u64>,
 }
 
-/// What it waits for.
+/// What a thread waits for in an interrupted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Time: nanosleep(2), or clock_nanosleep(2).

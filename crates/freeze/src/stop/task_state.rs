@@ -70,7 +70,7 @@ impl AioContext {
 
 /// What is told of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Oddities {
+pub(crate) struct UnsupportedState {
     /// As the program numbers them.
     pub(crate) bits: u64,
     /// In how many Landlock domains it is, one around the other, as far as anybody knows.

@@ -1,11 +1,12 @@
-//! The last instructions that a thread of a clone takes before it is in the frozen program: they give its stack back, or all of the restorer, and return
-//! through the thread's signal frame.
+//! The last instructions that a thread of a clone takes before it is in the frozen program: they give its stack back,
+//! or all of the restorer, and return through the thread's signal frame.
 //!
-//! They need no stack and may lie anywhere. Where they lie in the frozen program's memory, beside the frames, nothing of the restorer is left there, and the
-//! page tables that it took are the kernel's again: four pages a process, more than most clones write to.
+//! They need no stack and may lie anywhere. Where they lie in the frozen program's memory, beside the frames, nothing
+//! of the restorer is left there, and the page tables that it took are the kernel's again: four pages a process, more
+//! than most clones write to.
 
-/// What is done, in machine code (x86-64). On entry: rdi and rsi are the address and length of what is unmapped, rax the number of munmap(2), r12 the
-/// signal frame, r13 the word that counts threads that have passed, or 0.
+/// What is done, in machine code (x86-64). On entry: rdi and rsi are the address and length of what is unmapped, rax
+/// the number of munmap(2), r12 the signal frame, r13 the word that counts threads that have passed, or 0.
 ///
 /// ```text
 ///       syscall                        munmap
