@@ -87,7 +87,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     crate::settings::complain(&crate::settings::problems(&settings));
     let daemon = Daemon::new(places, settings)?;
     tokio::task::spawn_local(crate::lifecycle::supervisor::supervise(Rc::clone(&daemon)));
-    recover::directories(&daemon)?;
+    recover::directories(&daemon.places)?;
     crate::state::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
     recover::adopt(&daemon).await?;

@@ -70,6 +70,6 @@ impl Accounts {
 
 /// The span over which a guest counts as live, and the part of the machine that it has to have used in it (EuroSys
 /// 2007, figure 1).
-const LIVE_SPAN: Duration = Duration::from_secs(300);
+pub(super) const LIVE_SPAN: Duration = Duration::from_secs(300);
 
-const LIVE_PART: f64 = 0.001;
+pub(super) const LIVE_PART: f64 = 0.001;

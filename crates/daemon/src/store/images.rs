@@ -12,6 +12,7 @@ use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, ImageInspection};
 use pando_freeze::{Connection, Frozen};
 use pando_guest::GuestName;
+use pando_guest::Places;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
 use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_tree};
@@ -90,7 +91,7 @@ pub(crate) fn keep(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> tokio::task::J
 }
 
 async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> {
-    let new = new_directory(daemon);
+    let new = new_directory(&daemon.places);
     let (writer, directory) = (Arc::clone(held), new.clone());
     let written = blocking(move || writer.keep(&directory)).await?;
     crash::point("image.written");
@@ -108,8 +109,8 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
     blocking(move || drop(File::open(images).and_then(|directory| directory.sync_all()))).await
 }
 
-pub(crate) fn new_directory(daemon: &Daemon) -> PathBuf {
-    daemon.places.images().join(format!(".new-{}", trash::unique()))
+pub(crate) fn new_directory(places: &Places) -> PathBuf {
+    places.images().join(format!(".new-{}", trash::unique()))
 }
 
 /// Gives an image's directory its name, unless the image was removed meanwhile, or is there already.
@@ -256,7 +257,7 @@ pub(crate) async fn import(
     if let Some(name) = &name {
         free_name(daemon, name)?;
     }
-    let new = new_directory(daemon);
+    let new = new_directory(&daemon.places);
     let (directory, places) = (new.clone(), daemon.places.clone());
     let read = blocking(move || {
         // What is wrong with the lists is said before anything is read.
