@@ -26,9 +26,9 @@ use std::sync::Arc;
 /// Who guests out of an image are.
 #[derive(Debug)]
 pub(crate) enum Identity {
-    /// Each somebody else.
+    /// Each clone is a guest of its own.
     Other {
-        /// What it is given.
+        /// The addresses that the clone is given.
         addresses: Vec<Address>,
         /// What those get that handle it.
         signal: Option<i32>,

@@ -36,7 +36,7 @@ pub(crate) fn kills(resources: &Resources, guest: &Guest) -> u64 {
     if is_bounded { resources.oom_kills(&guest.name) } else { 0 }
 }
 
-/// Starts it as a client asked.
+/// Starts a process as a client asked.
 pub(crate) async fn exec(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -68,7 +68,7 @@ pub(crate) async fn quietly(daemon: &Rc<Daemon>, guest: &Rc<Guest>, command: &[&
     Ok(())
 }
 
-/// Starts it, where the guest may be entered.
+/// Starts a process, where the guest may be entered.
 pub(crate) async fn enter(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -81,7 +81,7 @@ pub(crate) async fn enter(
     begin(daemon, guest, request, stdio).await
 }
 
-/// Starts it.
+/// Starts a process, whether or not the guest may be entered by others.
 pub(crate) async fn begin(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,

@@ -77,7 +77,7 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
 /// What follows the end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The guest rests.
+    /// The guest is at rest.
     Rest,
     /// It asked to be started again.
     StartAgain,

@@ -48,7 +48,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long a killed guest may take to go.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What became of it.
+/// What became of a guest that was to be taken over.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It is this daemon's. What is left is to watch for its end, where that is not known yet: see [`attend`].

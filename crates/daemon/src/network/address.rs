@@ -130,7 +130,7 @@ pub(crate) fn check(spec: &Spec) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Changes it.
+/// Changes the addresses of a guest that runs.
 pub(crate) async fn change(
     daemon: &Daemon,
     guest: &Rc<Guest>,

@@ -232,7 +232,7 @@ pub(crate) async fn export(
 pub(crate) struct ImportOrder {
     /// The image's name, if it is not to be the one that it had.
     pub(crate) name: Option<String>,
-    /// What it is granted.
+    /// The powers that the image is granted.
     pub(crate) allowed: Vec<String>,
     /// Whether a list of signers comes along, one of whom has to have signed it.
     pub(crate) verify: bool,

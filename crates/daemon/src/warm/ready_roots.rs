@@ -46,7 +46,7 @@ const FEW: usize = 8;
 /// The name of a guest's root file system in /proc/mounts where the guest's own is not known yet.
 pub(crate) const NAME: &str = "pando";
 
-/// What kind of root.
+/// The kind of a root file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RootKind {
     init: SproutKind,
@@ -54,14 +54,14 @@ pub(crate) struct RootKind {
     /// Device and inode of each layer that is a tree of the host's: a path may come to lead elsewhere.
     identities: Vec<(u64, u64)>,
     files: FilesKind,
-    /// For clones: of what.
+    /// The frozen guest, of a root that is for clones.
     ancestor: Option<Arc<Ancestor>>,
 }
 
 /// A frozen guest, as far as the places of its clones depend on it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ancestor {
-    /// The image.
+    /// The name of the image.
     pub(crate) image: String,
     /// When it was made: another may get its name later.
     pub(crate) created: i64,
@@ -258,7 +258,7 @@ impl ReadyRoots {
         }
     }
 
-    /// Makes a root.
+    /// Makes a root of a kind now.
     pub(crate) async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
         let init = self.pool.make(kind.init).await.map_err(|error| failure::io("making a place", NAME, &error))?;
         self.furnish(kind, init).await
