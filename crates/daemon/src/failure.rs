@@ -13,19 +13,19 @@ pub(crate) fn no_such_guest(name: &str) -> Fault {
     Fault::new(FaultKind::NoSuchGuest, name, format!("there is no guest '{name}'; 'pando ls' lists those there are"))
 }
 
-/// The name is taken.
+/// Refuses a name that another guest has.
 pub(crate) fn exists(name: &GuestName) -> Fault {
     let message =
         format!("there is a guest '{name}' already; choose another name, or remove it with 'pando rm {name}'");
     Fault::new(FaultKind::GuestExists, name.as_ref(), message)
 }
 
-/// It runs.
+/// Refuses what cannot be done to a guest that runs.
 pub(crate) fn running(name: &GuestName, instead: &str) -> Fault {
     Fault::new(FaultKind::GuestRunning, name.as_ref(), format!("guest '{name}' is running; {instead}"))
 }
 
-/// It does not run.
+/// Refuses what cannot be done to a guest at rest.
 pub(crate) fn not_running(name: &GuestName) -> Fault {
     let message = format!("guest '{name}' is not running; start it with 'pando start {name}'");
     Fault::new(FaultKind::GuestNotRunning, name.as_ref(), message)
@@ -45,7 +45,7 @@ pub(crate) fn stands_still(name: &GuestName) -> Fault {
     Fault::new(FaultKind::Busy, name.as_ref(), message)
 }
 
-/// A wrong name.
+/// Refuses a word that is not a name.
 pub(crate) fn bad_name(name: &str, error: &NameError) -> Fault {
     Fault::new(FaultKind::BadRequest, name, error.to_string())
 }

@@ -20,21 +20,21 @@ use zlink::Listener;
 /// Why the daemon could not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Another daemon does already.
+    /// Another daemon serves this root already.
     #[error("another daemon serves {0} already; commands find it by themselves")]
     Already(String),
-    /// It lacks something.
+    /// The daemon lacks something that it cannot do without.
     #[error("starting the daemon failed: {0}")]
     Call(#[from] CallError),
     /// Somebody else can write to where its state lies.
     #[error(transparent)]
     Distrust(#[from] Distrust),
-    /// Its socket.
+    /// The daemon's socket cannot be served.
     #[error("serving at {path} failed: {reason}")]
     Socket {
-        /// Where.
+        /// The path of the socket.
         path: String,
-        /// Why.
+        /// Why the socket cannot be served.
         reason: String,
     },
 }
@@ -87,7 +87,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     crate::settings::complain(&crate::settings::problems(&settings));
     let daemon = Daemon::new(places, settings)?;
     tokio::task::spawn_local(crate::lifecycle::supervisor::supervise(Rc::clone(&daemon)));
-    recover::directories(&daemon)?;
+    recover::directories(&daemon.places)?;
     crate::state::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
     recover::adopt(&daemon).await?;

@@ -89,9 +89,9 @@ pub(crate) async fn clone(
         oom_kills: None,
         frozen_into: None,
     };
-    let (ReadyRoot { ready, files }, ahead) = match identity.standby(daemon, held) {
+    let (ReadyRoot { ready, files }, ahead) = match identity.standby(&daemon.standby_clones, held) {
         Some(StandbyClone { root, forked, hooks, .. }) => (root, Some((forked, hooks))),
-        None => (identity.root(daemon, held).await?, None),
+        None => (identity.root(&daemon.roots, held).await?, None),
     };
     let (forked, hooks) = ahead.unzip();
     let directory = daemon.places.guest(&name);
@@ -119,12 +119,12 @@ pub(crate) async fn clone(
     };
     crash::point("clone.named");
     let guest = Guest::new(name.clone(), record, spec);
-    *guest.returning.borrow_mut() = identity.returns_from(daemon, held);
+    *guest.returning.borrow_mut() = identity.returns_from(&daemon.private, held);
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
-    let started = start(daemon, &guest, (held, &frozen.image), ready, (forking, hooks, identity)).await;
+    let started = start(daemon, &guest, ready, Pending { held, image: &frozen.image, identity, forking, hooks }).await;
     match &started {
         Ok(()) => daemon.unsettled.settle(directory),
         Err(_) => crate::lifecycle::forget::throw_away(daemon, &guest),
@@ -149,18 +149,22 @@ fn inside(name: &str, error: &tokio::task::JoinError) -> Fault {
     Fault::new(FaultKind::Failed, name, format!("making clone '{name}' failed inside Pando: {error}"))
 }
 
-async fn start(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<Guest>,
-    image: (&HeldImage, &Image),
-    ready: Ready,
-    processes: (Forking, Option<Hooks>, &Identity),
-) -> Result<(), Fault> {
+/// A clone that has its name, and whose processes do not run yet.
+struct Pending<'a> {
+    held: &'a HeldImage,
+    image: &'a Image,
+    identity: &'a Identity,
+    forking: Forking,
+    /// Its hooks, where they were looked for ahead.
+    hooks: Option<Hooks>,
+}
+
+async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>, ready: Ready, pending: Pending<'_>) -> Result<(), Fault> {
     // Nobody enters it before it is itself.
     let closed = guest.close();
-    let running = boot(daemon, guest, Task::Adopt(image.0.heritage()), Vec::new(), Some(ready)).await?;
+    let running = boot(daemon, guest, Task::Adopt(pending.held.heritage()), Vec::new(), Some(ready)).await?;
     crash::point("clone.booted");
-    let outcome = finish(daemon, guest, &running, image, processes).await;
+    let outcome = finish(daemon, guest, &running, pending).await;
     drop(closed);
     if outcome.is_err() {
         let _ = kill::force(guest, &running).await;
@@ -168,14 +172,9 @@ async fn start(
     outcome
 }
 
-/// Makes it itself, lets the processes run, and the guest stay.
-async fn finish(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<Guest>,
-    running: &Running,
-    (held, image): (&HeldImage, &Image),
-    (mut forking, hooks, identity): (Forking, Option<Hooks>, &Identity),
-) -> Result<(), Fault> {
+/// Makes a clone itself, lets its processes run, and has the guest stay.
+async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Running, pending: Pending<'_>) -> Result<(), Fault> {
+    let Pending { held, image, identity, mut forking, hooks } = pending;
     let name = guest.name.as_ref();
     let failed = |error: Failure| Fault::new(FaultKind::Failed, name, format!("cloning '{name}' failed: {error}"));
     let alone = daemon.cloning.is_one();

@@ -18,7 +18,7 @@ const LATEST: Duration = Duration::from_secs(30);
 pub(crate) enum Forking {
     /// Another thread forks them, once it is told to or at once.
     Beside { thread: JoinHandle<Result<Option<Forked>, CloneError>>, begin: Option<mpsc::Sender<()>> },
-    /// They stand.
+    /// The processes stand at the gate.
     Before(Forked),
 }
 

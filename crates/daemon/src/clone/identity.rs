@@ -8,12 +8,13 @@ use crate::init::hooks;
 use crate::init::hooks::Hooks;
 use crate::launch::hook_runs;
 use crate::network::connections;
+use crate::network::private_network::PrivateNetwork;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use crate::state::image::HeldImage;
 use crate::state::processes;
-use crate::warm::ready_roots::ReadyRoot;
-use crate::warm::standby_clones::StandbyClone;
+use crate::warm::ready_roots::{ReadyRoot, ReadyRoots};
+use crate::warm::standby_clones::{StandbyClone, StandbyClones};
 use pando_api::{Address, Fault, Spec};
 use pando_freeze::Connection;
 use pando_freeze::image::{Image, Process};
@@ -25,9 +26,9 @@ use std::sync::Arc;
 /// Who guests out of an image are.
 #[derive(Debug)]
 pub(crate) enum Identity {
-    /// Each somebody else.
+    /// Each clone is a guest of its own.
     Other {
-        /// What it is given.
+        /// The addresses that the clone is given.
         addresses: Vec<Address>,
         /// What those get that handle it.
         signal: Option<i32>,
@@ -82,26 +83,26 @@ impl Identity {
     }
 
     /// The image that it comes back from to where its address on the private network was kept for it.
-    pub(crate) fn returns_from(&self, daemon: &Daemon, held: &HeldImage) -> Option<String> {
+    pub(crate) fn returns_from(&self, private: &PrivateNetwork, held: &HeldImage) -> Option<String> {
         match self {
-            Self::Same(_) if daemon.private.keeps(&held.name) => Some(held.name.clone()),
+            Self::Same(_) if private.keeps(&held.name) => Some(held.name.clone()),
             _ => None,
         }
     }
 
     /// A clone that was made ahead, if there is one. What is restored is not.
-    pub(crate) fn standby(&self, daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Option<StandbyClone> {
+    pub(crate) fn standby(&self, standby_clones: &Rc<StandbyClones>, held: &Arc<HeldImage>) -> Option<StandbyClone> {
         match self {
-            Self::Other { .. } => daemon.standby_clones.take(held),
+            Self::Other { .. } => standby_clones.take(held),
             Self::Same(_) => None,
         }
     }
 
     /// A root file system for a guest: those of clones are made ahead.
-    pub(crate) async fn root(&self, daemon: &Daemon, held: &HeldImage) -> Result<ReadyRoot, Fault> {
+    pub(crate) async fn root(&self, roots: &Rc<ReadyRoots>, held: &HeldImage) -> Result<ReadyRoot, Fault> {
         match self {
-            Self::Other { .. } => daemon.roots.take_or_make(&held.roots()).await,
-            Self::Same(_) => daemon.roots.make(&held.root_of_itself()).await,
+            Self::Other { .. } => roots.take_or_make(&held.roots()).await,
+            Self::Same(_) => roots.make(&held.root_of_itself()).await,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{failure, resources};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
 
-/// Carries one out.
+/// Carries out a method that is answered at once.
 pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
     match method {
         Method::Version {} => Ok(Reply::Version {

@@ -11,7 +11,7 @@ use crate::store::{collect, images, storage};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
 
-/// Carries one out.
+/// Carries out a method that may take long.
 pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
     match method {
         Method::Start { name } => start::start(daemon, &daemon.guest(&name)?).await?,

@@ -32,7 +32,7 @@ use zlink::tokio::unix::Stream;
 
 type Connection = zlink::Connection<Stream>;
 
-/// The client has gone.
+/// The client has gone, and hears no answer.
 struct Gone;
 
 impl<E: std::error::Error> From<E> for Gone {

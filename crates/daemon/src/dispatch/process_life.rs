@@ -56,7 +56,7 @@ impl Client {
         // The guest may have gone with it.
         let guest = self.daemon.guest(name).ok();
         let note = guest.and_then(|guest| {
-            let kills = exec::kills(&self.daemon, &guest).saturating_sub(started.kills);
+            let kills = exec::kills(&self.daemon.resources, &guest).saturating_sub(started.kills);
             about_kills(&guest, exit_code, kills)
         });
         self.ended(ProcessNotice { note, ..notice }, exit_code, since).await

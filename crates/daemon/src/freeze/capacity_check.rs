@@ -19,7 +19,7 @@ const HELPERS: u64 = 2;
 /// The guest's seed is counted with it, and not against it.
 const SEED: u64 = 1;
 
-/// What processes take.
+/// The memory and threads that processes take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Need {
     memory: u64,

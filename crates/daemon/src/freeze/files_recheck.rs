@@ -199,7 +199,7 @@ impl Seen {
         Self::at(directory, &CString::new(name.as_bytes())?, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// What a copying saw.
+    /// The attributes of a file, from what the kernel told.
     pub(crate) fn of(about: &Statx) -> Self {
         let mode = u32::from(about.stx_mode);
         let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;

@@ -21,6 +21,7 @@ use pando_freeze::{
     freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
+use pando_guest::Places;
 use pando_guest::plan::{self, Mounted};
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::mount::{self, Tree};
@@ -187,7 +188,10 @@ fn lost_with_the_daemon(guest: &GuestName) -> Fault {
 
 impl End {
     fn of(daemon: &Daemon, name: &GuestName, trial: Option<Trial>) -> Self {
-        Self { kept: (crate::store::images::new_directory(daemon), daemon.places.images().join(name.as_ref())), trial }
+        Self {
+            kept: (crate::store::images::new_directory(&daemon.places), daemon.places.images().join(name.as_ref())),
+            trial,
+        }
     }
 
     /// Keeps the image on the disk, where it is to be, if a guest comes of it again. Blocking.
@@ -224,7 +228,7 @@ impl Scene {
     fn of(daemon: &Daemon, guest: &Guest, name: &str, running: &Running, end: Option<End>) -> Result<Self, Fault> {
         let Running { pid: init, slot, .. } = *running;
         let spec = guest.spec.borrow().clone();
-        refuse_around(daemon, guest)?;
+        refuse_around(&daemon.places, guest)?;
         let layer = format!("{name}-{}", trash::unique());
         let path = daemon.places.layers().join(&layer);
         let mut below = layers::root(&daemon.places, guest);
@@ -317,11 +321,11 @@ impl Scene {
 
 /// An image's files are laid over the layers of its guest: over none in which they would lie themselves, as below the
 /// host's own root.
-fn refuse_around(daemon: &Daemon, guest: &Guest) -> Result<(), Fault> {
-    let own = daemon.places.layers();
+fn refuse_around(places: &Places, guest: &Guest) -> Result<(), Fault> {
+    let own = places.layers();
     let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
     let lies_in = |layer: &String| {
-        let layer = layers::path(&daemon.places, layer);
+        let layer = layers::path(places, layer);
         own.starts_with(&layer) && device(&own) == device(&layer)
     };
     let record = guest.record.borrow();

@@ -123,7 +123,7 @@ impl Site {
         })
     }
 
-    /// Blocking.
+    /// Moves the processes. Blocking.
     fn work(&self, processes: &[i32]) -> Result<Moved, TransplantError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let subject = Subject {

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use tokio::sync::oneshot;
 
-/// The thread's side.
+/// The side of the thread that freezes.
 #[derive(Debug)]
 pub(crate) struct Trial {
     ask: oneshot::Sender<ImageRecord>,
@@ -31,7 +31,7 @@ pub(crate) struct Trial {
     _over: oneshot::Sender<()>,
 }
 
-/// The daemon's side.
+/// The side of the daemon, which makes the clone slot.
 #[derive(Debug)]
 pub(crate) struct TrialServer {
     asked: oneshot::Receiver<ImageRecord>,
@@ -39,7 +39,7 @@ pub(crate) struct TrialServer {
     over: oneshot::Receiver<()>,
 }
 
-/// Both sides.
+/// Makes both sides of a trial.
 pub(crate) fn trial() -> (Trial, TrialServer) {
     let ((ask, asked), (give, place), (end, over)) = (oneshot::channel(), mpsc::channel(), oneshot::channel());
     (Trial { ask, place, _over: end }, TrialServer { asked, place: give, over })

@@ -31,7 +31,7 @@ pub(crate) async fn born(
     })
 }
 
-/// No process more.
+/// Refuses a process in a guest that has as many as it may.
 fn full(name: &GuestName) -> Fault {
     let message = format!(
         "guest '{name}' takes no further process: it has as many as its limit (pids) allows, or 256 commands of 'pando exec' run in it; end some ('pando ps {name}'), or raise the limit ('pando set {name} pids=N')"

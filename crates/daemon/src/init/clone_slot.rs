@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// That place.
+/// A first process that waits for the processes of a clone.
 #[derive(Debug)]
 pub(crate) struct CloneSlot {
     init: i32,

@@ -10,7 +10,7 @@ use pando_kernel::{CallError, Context, packet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What the daemon has.
+/// The daemon's ends of what a waiting first process has.
 #[derive(Debug)]
 pub(crate) struct Handoff {
     /// Where the first process is told what to become.
@@ -21,12 +21,12 @@ pub(crate) struct Handoff {
     parts: Option<HandoffParts>,
 }
 
-/// What the first process gets.
+/// The other ends, for the first process.
 #[derive(Debug)]
 pub(crate) struct HandoffParts {
     /// The other ends: the console's, the restorer's.
     pub(crate) stdio: Vec<OwnedFd>,
-    /// The restorer.
+    /// The restorer's program, which the first process executes.
     pub(crate) program: OwnedFd,
 }
 

@@ -11,21 +11,21 @@ use std::rc::Rc;
 /// A guest's first process that waits to learn which guest it is.
 #[derive(Debug)]
 pub(crate) struct PrewarmedInit {
-    /// The slot.
+    /// The slot that it stands in.
     pub(crate) slot: u32,
     /// The process of the seed that it grew from.
     pub(crate) seed: OwnedFd,
-    /// The seed's socket.
+    /// The connection to its seed.
     pub(crate) link: Rc<Link>,
-    /// The user namespace.
+    /// Its user namespace, if it has one of its own.
     pub(crate) namespace: Option<OwnedFd>,
-    /// Its pid.
+    /// Its pid on the host.
     pub(crate) pid: i32,
-    /// Its process.
+    /// The descriptor of its process.
     pub(crate) process: OwnedFd,
     /// Where it takes the rest of its plan and tells how that went.
     pub(crate) report: OwnedFd,
-    /// Its mount namespace.
+    /// The descriptor of its mount namespace.
     pub(crate) mounts: Option<OwnedFd>,
 }
 
@@ -44,7 +44,7 @@ impl PrewarmedInit {
 /// What was made ahead for a start.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// The first process.
+    /// The first process that waits.
     pub(crate) init: PrewarmedInit,
     /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
     pub(crate) tree: Option<Tree>,

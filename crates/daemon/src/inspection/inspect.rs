@@ -1,5 +1,6 @@
 //! A guest, whole: what it was made from, what it is held to, where it lies.
 
+use crate::network::bandwidth::Bandwidth;
 use crate::resources;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
@@ -33,7 +34,7 @@ pub(crate) fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
             &record::room(&guest.directory(&daemon.places)),
         )
         .into_iter()
-        .chain(bandwidth_held(daemon, &guest))
+        .chain(bandwidth_held(&daemon.bandwidth, &guest))
         .collect(),
         addresses: running.as_ref().map(|life| daemon.private.addresses(life.slot)).unwrap_or_default(),
     };
@@ -41,10 +42,10 @@ pub(crate) fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
 }
 
 /// What a guest is granted of the devices, as the kernel holds it.
-fn bandwidth_held(daemon: &Daemon, guest: &Guest) -> Vec<HeldLimit> {
+fn bandwidth_held(bandwidth: &Bandwidth, guest: &Guest) -> Vec<HeldLimit> {
     let spec = guest.spec.borrow();
     let running = guest.running.borrow();
-    let shown = running.as_ref().map(|life| daemon.bandwidth.shown(life.slot)).unwrap_or_default();
+    let shown = running.as_ref().map(|life| bandwidth.shown(life.slot)).unwrap_or_default();
     let held = |(key, wish): (&'static str, &str)| {
         let limit = HeldLimit { key: key.to_owned(), wish: wish.to_owned(), ..HeldLimit::default() };
         if key == "net.limit_in" {

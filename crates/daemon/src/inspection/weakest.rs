@@ -20,7 +20,7 @@ pub(crate) struct Hold {
     pub(crate) filters: i64,
     pub(crate) bounding: Capabilities,
     pub(crate) held: Capabilities,
-    /// By kind.
+    /// The namespaces that it is in, by kind.
     pub(crate) namespaces: Vec<(&'static str, Option<PathBuf>)>,
 }
 

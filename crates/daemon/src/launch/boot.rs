@@ -43,7 +43,7 @@ use tokio::sync::watch;
 /// What a guest's first process is to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Wait.
+    /// Wait, with nothing to run.
     Idle,
     /// Run a command, and end with it.
     Run(ProgramRequest),
@@ -153,7 +153,7 @@ async fn attempt(
     }
 }
 
-/// A launch under way.
+/// A guest's launch that is under way.
 struct Launch<'a> {
     daemon: &'a Rc<Daemon>,
     guest: &'a Rc<Guest>,

@@ -4,6 +4,7 @@ use crate::failure;
 use crate::init::birth::{born, grown_in_group};
 use crate::init::launch_builder::find_account;
 use crate::init::program::{ProgramRequest, program_request};
+use crate::resources::Resources;
 use crate::runtime::descriptors::owned;
 use crate::runtime::spin_wait::stay_awake;
 use crate::state::daemon::Daemon;
@@ -30,12 +31,12 @@ pub(crate) struct Started {
 }
 
 /// How many processes of a guest whose memory is bounded the kernel has killed for want of it.
-pub(crate) fn kills(daemon: &Daemon, guest: &Guest) -> u64 {
+pub(crate) fn kills(resources: &Resources, guest: &Guest) -> u64 {
     let is_bounded = guest.spec.borrow().memory.limit.is_some();
-    if is_bounded { daemon.resources.oom_kills(&guest.name) } else { 0 }
+    if is_bounded { resources.oom_kills(&guest.name) } else { 0 }
 }
 
-/// Starts it as a client asked.
+/// Starts a process as a client asked.
 pub(crate) async fn exec(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -67,7 +68,7 @@ pub(crate) async fn quietly(daemon: &Rc<Daemon>, guest: &Rc<Guest>, command: &[&
     Ok(())
 }
 
-/// Starts it, where the guest may be entered.
+/// Starts a process, where the guest may be entered.
 pub(crate) async fn enter(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -80,7 +81,7 @@ pub(crate) async fn enter(
     begin(daemon, guest, request, stdio).await
 }
 
-/// Starts it.
+/// Starts a process, whether or not the guest may be entered by others.
 pub(crate) async fn begin(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -88,7 +89,7 @@ pub(crate) async fn begin(
     mut stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     let running = guest.life()?;
-    let kills = kills(daemon, guest);
+    let kills = kills(&daemon.resources, guest);
     let builder = ExecBuilder {
         name: guest.name.clone(),
         spec: guest.spec.borrow().clone(),

@@ -10,6 +10,7 @@ use crate::store::layers;
 use crate::store::layers::{MadeLayer, Maker};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, GuestState, Progress, Spec};
+use pando_guest::Places;
 use pando_guest::account::Account;
 use pando_guest::plan::{self, Facts, Heritage, Program, Stdio};
 use pando_guest::root::{LayerStore, Root};
@@ -54,7 +55,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
         oom_kills: None,
         frozen_into: None,
     };
-    if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
+    if let Err(fault) = settle(&daemon.places, &name, &record, &spec, &limits.disk) {
         crate::store::unused_layers::discard_layer(daemon, &made.name);
         return Err(fault);
     }
@@ -177,13 +178,12 @@ fn whole(root: &Root, store: &LayerStore) -> Result<Tree, StoreError> {
 
 /// The guest's directory, with all that makes it one.
 pub(crate) fn settle(
-    daemon: &Daemon,
+    places: &Places,
     name: &GuestName,
     record: &GuestRecord,
     spec: &Spec,
     disk: &Disk,
 ) -> Result<(), Fault> {
-    let places = &daemon.places;
     let make = |new: &Path| -> Result<(), pando_kernel::CallError> {
         use pando_kernel::Context;
         record::write_kept(&new.join(RECORD), record)?;

@@ -2,6 +2,7 @@
 
 use crate::lifecycle::forget::forget;
 use crate::logs;
+use crate::resources::Resources;
 use crate::runtime::process_end::{status_without_seed, wait_for};
 use crate::runtime::readable::readable;
 use crate::state::daemon::Daemon;
@@ -14,9 +15,9 @@ use std::rc::Rc;
 
 /// Notes how many of its processes the kernel has killed for want of memory, before its groups go. Of a guest that
 /// ended well nobody will ask.
-fn count_kills(daemon: &Daemon, guest: &Guest, running: &Running, ending: Ending) {
+fn count_kills(resources: &Resources, guest: &Guest, running: &Running, ending: Ending) {
     if ending != Ending::Code(0) {
-        running.oom_kills.set(daemon.resources.oom_kills(&guest.name).max(running.oom_kills.get()));
+        running.oom_kills.set(resources.oom_kills(&guest.name).max(running.oom_kills.get()));
     }
 }
 
@@ -52,7 +53,7 @@ pub(crate) async fn comes(daemon: &Daemon, guest: &Guest, running: &Running) -> 
         code = word(running) => {
             // Nothing runs in it any more: what is left is the end of its first process, which nobody has to wait for.
             guest.state.set(GuestState::Stopping);
-            count_kills(daemon, guest, running, Ending::Code(code));
+            count_kills(&daemon.resources, guest, running, Ending::Code(code));
             running.over.send_replace(Some(Ending::Code(code)));
             status.await
         }
@@ -76,7 +77,7 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
 /// What follows the end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The guest rests.
+    /// The guest is at rest.
     Rest,
     /// It asked to be started again.
     StartAgain,
@@ -91,7 +92,7 @@ pub(crate) async fn clear_away(
 ) -> Next {
     let ending = Ending::from_status(status, guest.spec.borrow().init.is_some() && !running.errand);
     let stopping = guest.state.get() == GuestState::Stopping;
-    count_kills(daemon, guest, running, ending);
+    count_kills(&daemon.resources, guest, running, ending);
     if !running.errand {
         let mut record = guest.record.borrow_mut();
         record.exit_code = ending.exit_code();

@@ -11,6 +11,7 @@ use crate::state::record::RunRecord;
 use crate::state::{record, unsettled};
 use crate::store::{images, trash, unused_layers};
 use pando_api::Spec;
+use pando_guest::Places;
 use pando_guest::{GuestName, slot};
 use pando_kernel::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context};
@@ -21,8 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Makes the directories that everything lies in.
-pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
-    let places = &daemon.places;
+pub(crate) fn directories(places: &Places) -> Result<(), CallError> {
     let make = |path: &Path, mode| {
         let made = TrustedDirectory::make(path, Mode::from_raw_mode(mode));
         made.map(drop).context(|| format!("making {}", path.display()))
@@ -134,7 +134,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     if let Err(error) = daemon.bandwidth.adopt(running.into_iter().filter_map(groups).collect()) {
         tracing::warn!(%error, "what guests have of bandwidth cannot be taken over");
     }
-    taken_over.iter().for_each(|(guest, running)| takeover::attend(daemon, guest, running.as_ref()));
+    taken_over.iter().for_each(|(guest, running)| takeover::attend(&daemon.lives, guest, running.as_ref()));
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::SPEC;
 use pando_api::{Fault, FaultKind, Spec};
+use pando_guest::Places;
 use pando_guest::policy::{grants, profile};
 use pando_limit::disk::Means;
 use pando_limit::limits::Disk;
@@ -25,7 +26,7 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     let (spec, outcome) = assign(&guest.spec.borrow(), assignments)?;
     crate::lifecycle::create::check(&guest.name, &spec)?;
     daemon.resources.borne(&spec)?;
-    let resized = resized(daemon, guest, &spec)?;
+    let resized = resized(&daemon.places, guest, &spec)?;
     let running = guest.running.borrow().clone();
     if let Some(running) = running {
         daemon.resources.change(&guest.name, &profile::completed(&spec), &running)?;
@@ -35,7 +36,7 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
         crate::network::address::grant(daemon, &guest.name, &spec, slot).await?;
     }
     if let Some(disk) = resized {
-        let done = resize(daemon, guest, disk).await;
+        let done = resize(&daemon.places, guest, disk).await;
         if done.is_err()
             && let Some(running) = guest.running.borrow().as_ref()
         {
@@ -53,14 +54,14 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
 }
 
 /// The room that the guest's own files are to have, if it is other than it was.
-fn resized(daemon: &Daemon, guest: &Guest, spec: &Spec) -> Result<Option<Disk>, Fault> {
+fn resized(places: &Places, guest: &Guest, spec: &Spec) -> Result<Option<Disk>, Fault> {
     let own = guest.spec.borrow();
     if spec.disk == own.disk {
         return Ok(None);
     }
     let read = |spec: &Spec| grants::read(spec).map_err(|refusal| failure::bad("disk.size", refusal.to_string()));
     let (before, after) = (read(&own)?.disk, read(spec)?.disk);
-    let by_project = matches!(record::room(&guest.directory(&daemon.places)).means(), Some(Means::Project(_)));
+    let by_project = matches!(record::room(&guest.directory(places)).means(), Some(Means::Project(_)));
     if before.size.is_some() != after.size.is_some() || before.inodes != after.inodes && !by_project {
         let message = "whether a guest has a disk, and disk.inodes where no project quota holds them, are settled when it is created: 'pando create NEW --from guest:NAME --disk SIZE --inodes N' makes a copy with others";
         return Err(failure::bad("disk", message));
@@ -74,8 +75,8 @@ fn resized(daemon: &Daemon, guest: &Guest, spec: &Spec) -> Result<Option<Disk>, 
 }
 
 /// Gives the guest's own files other room: with an image a larger one while it runs, any while it does not.
-async fn resize(daemon: &Daemon, guest: &Guest, disk: Disk) -> Result<(), Fault> {
-    let room = record::room(&guest.directory(&daemon.places));
+async fn resize(places: &Places, guest: &Guest, disk: Disk) -> Result<(), Fault> {
+    let room = record::room(&guest.directory(places));
     let runs = guest.running.borrow().is_some();
     let done = tokio::task::spawn_blocking(move || room.change(&disk, runs)).await;
     let done =

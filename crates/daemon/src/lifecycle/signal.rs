@@ -5,7 +5,7 @@ use crate::state::daemon::Daemon;
 use pando_api::{Fault, Reply};
 use pando_kernel::pidfd;
 
-/// Sends it.
+/// Sends a signal to a process that a client started.
 pub(crate) fn send(daemon: &Daemon, name: &str, pid: i32, signal: i32) -> Result<Reply, Fault> {
     let guest = daemon.guest(name)?;
     let running = guest.life()?;

@@ -10,7 +10,7 @@ use pando_guest::plan::Stdio;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Starts it.
+/// Starts a guest that lasts.
 pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
     let _doing = guest.begin("started")?;
     crate::lifecycle::quarantine::look_again(daemon, guest);
@@ -22,7 +22,7 @@ pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
     again(daemon, guest).await
 }
 
-/// Starts it, when it is known to be at rest.
+/// Starts a guest that is known to be at rest.
 pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
     crate::network::connections::give_up_of(daemon, guest);
     guest.goes_on(&daemon.places)?;

@@ -125,7 +125,7 @@ fn unknown_signal(text: &str) -> Fault {
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
     let number = with.map_or(Ok(libc::SIGKILL), |text| signal::number(text).ok_or_else(|| unknown_signal(text)))?;
     if let Some(slot) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.slot) {
-        takeover::ask(daemon, slot, number);
+        takeover::ask(&daemon.field, slot, number);
         return Ok(());
     }
     let running = guest.life()?;

@@ -17,11 +17,14 @@ use crate::lifecycle::{forget, supervisor};
 use crate::runtime::descriptors::leave_some;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running, Unreached};
+use crate::state::lives::Lives;
 use crate::state::record::RunRecord;
 use crate::state::{processes, record};
 use pando_api::{Fault, GuestState};
+use pando_guest::Places;
 use pando_guest::seed::SeedLink;
 use pando_guest::slot;
+use pando_kernel::cgroup::Field;
 use pando_kernel::{id_map, pidfd, process, signal};
 use pando_seed::Request;
 use std::cell::{Cell, RefCell};
@@ -45,7 +48,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long a killed guest may take to go.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What became of it.
+/// What became of a guest that was to be taken over.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It is this daemon's. What is left is to watch for its end, where that is not known yet: see [`attend`].
@@ -71,17 +74,17 @@ pub(crate) async fn take_over(
     connected: Option<Rc<Link>>,
     until: Instant,
 ) -> Outcome {
-    let link = match connected.map_or_else(|| connect(daemon, run), Ok) {
+    let link = match connected.map_or_else(|| connect(&daemon.places, run), Ok) {
         Ok(link) => link,
-        Err(error) if is_nobody(&error) => return nobody(daemon, run, error).await,
+        Err(error) if is_nobody(&error) => return nobody(&daemon.field, run, error).await,
         Err(error) => return Outcome::Unconnected(error),
     };
     let asked = tokio::time::timeout_at(until.max(Instant::now() + ANSWER), link.status()).await;
     let status = match asked {
         Ok(Ok(Some(status))) => status,
         // It has gone.
-        Ok(Ok(None)) => return nobody(daemon, run, io::ErrorKind::BrokenPipe.into()).await,
-        Ok(Err(error)) if is_nobody(&error) => return nobody(daemon, run, error).await,
+        Ok(Ok(None)) => return nobody(&daemon.field, run, io::ErrorKind::BrokenPipe.into()).await,
+        Ok(Err(error)) if is_nobody(&error) => return nobody(&daemon.field, run, error).await,
         Ok(Err(error)) => return Outcome::Unreached(link, error),
         Err(_) => return Outcome::Unreached(link, io::Error::other("its seed does not answer")),
     };
@@ -95,10 +98,10 @@ pub(crate) async fn take_over(
     }
 }
 
-fn connect(daemon: &Daemon, run: &RunRecord) -> io::Result<Rc<Link>> {
+fn connect(places: &Places, run: &RunRecord) -> io::Result<Rc<Link>> {
     // Before anything is taken, what has to be left is seen to be there.
     let _left = leave_some()?;
-    SeedLink::connect(&daemon.places.seed(run.slot)).and_then(Link::new)
+    SeedLink::connect(&places.seed(run.slot)).and_then(Link::new)
 }
 
 /// Whether an error means that nobody listens there.
@@ -113,12 +116,12 @@ fn is_nobody(error: &io::Error) -> bool {
 }
 
 /// A guest without a seed has ended, unless processes of it are left, which nobody but the kernel can tell of then.
-async fn nobody(daemon: &Rc<Daemon>, run: &RunRecord, error: io::Error) -> Outcome {
+async fn nobody(field: &Field, run: &RunRecord, error: io::Error) -> Outcome {
     const MOMENT: Duration = Duration::from_millis(10);
     const MOMENTS: u32 = 50;
     for _ in 0..MOMENTS {
         // Those of a start that came to nothing die with the daemon, but not at once.
-        if processes::pids(&daemon.field, run.slot).is_empty() {
+        if processes::pids(field, run.slot).is_empty() {
             return Outcome::Gone;
         }
         tokio::time::sleep(MOMENT).await;
@@ -189,9 +192,9 @@ async fn begin(
 
 /// Watches for the end of a guest that was taken over. What the guest holds has to be this daemon's by then: what is
 /// given back before it was taken over would be kept for ever.
-pub(crate) fn attend(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: Option<&Rc<Running>>) {
+pub(crate) fn attend(lives: &Lives, guest: &Rc<Guest>, running: Option<&Rc<Running>>) {
     if let Some(running) = running {
-        daemon.lives.tell(guest, running);
+        lives.tell(guest, running);
     }
 }
 
@@ -233,7 +236,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     }
     let Some(Unreached { run, link, .. }) = guest.unreached.take() else { return };
     match take_over(daemon, guest, &run, link, Instant::now()).await {
-        Outcome::TakenOver(running) => attend(daemon, guest, running.as_ref()),
+        Outcome::TakenOver(running) => attend(&daemon.lives, guest, running.as_ref()),
         Outcome::Gone => gone(daemon, guest, &run).await,
         Outcome::Unreached(link, error) => keep(daemon, guest, run, (Some(link), &error)),
         Outcome::Unconnected(error) => keep(daemon, guest, run, (None, &error)),
@@ -257,13 +260,13 @@ async fn gone(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) {
 pub(crate) async fn end(daemon: &Rc<Daemon>, guest: &Rc<Guest>, asking: Option<(i32, Duration)>) -> Result<(), Fault> {
     let Some(run) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.clone()) else { return Ok(()) };
     if let Some((number, grace)) = asking {
-        ask(daemon, run.slot, number);
-        if emptied(daemon, run.slot, grace).await {
+        ask(&daemon.field, run.slot, number);
+        if emptied(&daemon.field, run.slot, grace).await {
             return leave(daemon, guest, &run).await;
         }
     }
     daemon.field.plot(run.slot).kill();
-    if emptied(daemon, run.slot, PATIENCE).await {
+    if emptied(&daemon.field, run.slot, PATIENCE).await {
         return leave(daemon, guest, &run).await;
     }
     Err(failure::bad(
@@ -273,19 +276,19 @@ pub(crate) async fn end(daemon: &Rc<Daemon>, guest: &Rc<Guest>, asking: Option<(
 }
 
 /// Sends a signal to the first process of a slot.
-pub(crate) fn ask(daemon: &Daemon, slot: u32, number: i32) {
+pub(crate) fn ask(field: &Field, slot: u32, number: i32) {
     let is_first = |pid: &i32| process::describe(*pid).is_ok_and(|process| process.inner_pid == 1);
-    let first = processes::pids(&daemon.field, slot).into_iter().find(is_first);
+    let first = processes::pids(field, slot).into_iter().find(is_first);
     if let Some(first) = first.and_then(|pid| pidfd::open(pid).ok()) {
         let _ = pidfd::send_signal(&first, number);
     }
     tracing::info!(slot, signal = signal::name(number), "asked a guest that cannot be reached");
 }
 
-async fn emptied(daemon: &Daemon, slot: u32, limit: Duration) -> bool {
+async fn emptied(field: &Field, slot: u32, limit: Duration) -> bool {
     const MOMENT: Duration = Duration::from_millis(20);
     let emptied = async {
-        while !processes::pids(&daemon.field, slot).is_empty() {
+        while !processes::pids(field, slot).is_empty() {
             tokio::time::sleep(MOMENT).await;
         }
     };

@@ -69,7 +69,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Tells the seed.
+    /// Tells the seed to carry what is printed into the log.
     pub(crate) fn begin(self, seed: &SeedLink) -> io::Result<()> {
         seed.send(Request::Log { bound: self.bound }, &[self.source.as_fd(), self.log.as_fd()])
     }
@@ -80,7 +80,7 @@ impl Feed {
 pub(crate) struct Printed {
     /// It as a mere place (O_PATH).
     place: OwnedFd,
-    /// Device and inode.
+    /// Its device and its inode.
     pub(crate) identity: (u64, u64),
 }
 

@@ -2,13 +2,15 @@
 
 use crate::failure;
 use crate::network::networks::{Admission, NetworkError};
-use crate::network::private_network::Newcomer;
+use crate::network::private_network::{Newcomer, PrivateNetwork};
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::SPEC;
 use pando_api::{Address, AddressChange, Fault, FaultKind, Link, Network, Spec};
 use pando_guest::GuestName;
+use pando_guest::Places;
+use pando_kernel::cgroup::Field;
 use pando_net::shared::MOST_ADDRESSES;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -28,7 +30,7 @@ pub(crate) fn admit(
             shared.await.map_err(|error| fault("giving the guest its addresses", name, &error))?;
         }
         if spec.network == Network::Private {
-            connect(daemon, guest, spec, (slot, pid)).await?;
+            connect(&daemon.private, guest, spec, (slot, pid)).await?;
         }
         grant(daemon, name, spec, slot).await
     }
@@ -36,7 +38,7 @@ pub(crate) fn admit(
 
 /// Grants a guest the bandwidth that its spec asks for.
 pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
-    let class = daemon.bandwidth.grant(slot, group(daemon, slot), spec).await;
+    let class = daemon.bandwidth.grant(slot, group(&daemon.field, slot), spec).await;
     let class = class.map_err(|error| {
         let kind = if error.is_the_users() { FaultKind::BadRequest } else { FaultKind::Failed };
         Fault::new(kind, name.as_ref(), format!("granting the guest its bandwidth failed: {error}"))
@@ -48,19 +50,19 @@ pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: 
     classified.map_err(|error| fault("granting the guest its bandwidth", name, &error))
 }
 
-async fn connect(daemon: &Daemon, guest: &Guest, spec: &Spec, (slot, pid): (u32, i32)) -> Result<(), Fault> {
+async fn connect(private: &PrivateNetwork, guest: &Guest, spec: &Spec, (slot, pid): (u32, i32)) -> Result<(), Fault> {
     let (name, returning) = (&guest.name, guest.returning.borrow().clone());
     let doing = "connecting the guest to the private network";
     let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net"));
     let namespace = namespace.map_err(|error| failure::io(doing, name.as_ref(), &error))?.into();
     let newcomer = Newcomer { slot, name: name.to_string(), spec: spec.clone(), namespace, returning };
-    daemon.private.admit(newcomer).await.map_err(|error| fault(doing, name, &error))
+    private.admit(newcomer).await.map_err(|error| fault(doing, name, &error))
 }
 
 fn share(daemon: &Daemon, spec: &Spec, slot: u32) -> impl Future<Output = Result<(), NetworkError>> + use<> {
     let admission = Admission {
         slot,
-        cgroup: group(daemon, slot),
+        cgroup: group(&daemon.field, slot),
         user_namespace: spec.user_namespace,
         addresses: spec.addresses.clone(),
     };
@@ -68,8 +70,8 @@ fn share(daemon: &Daemon, spec: &Spec, slot: u32) -> impl Future<Output = Result
 }
 
 /// The group that a guest and its seed are in: what joins the guest has been in the seed's.
-fn group(daemon: &Daemon, slot: u32) -> Option<PathBuf> {
-    daemon.field.plot(slot).guest().and_then(|guest| guest.parent().map(PathBuf::from))
+fn group(field: &Field, slot: u32) -> Option<PathBuf> {
+    field.plot(slot).guest().and_then(|guest| guest.parent().map(PathBuf::from))
 }
 
 fn fault(doing: &str, name: &GuestName, error: &NetworkError) -> Fault {
@@ -128,7 +130,7 @@ pub(crate) fn check(spec: &Spec) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Changes it.
+/// Changes the addresses of a guest that runs.
 pub(crate) async fn change(
     daemon: &Daemon,
     guest: &Rc<Guest>,
@@ -178,7 +180,7 @@ async fn gain(daemon: &Daemon, guest: &Rc<Guest>, address: Address) -> Result<()
         let added = daemon.networks.add(running.slot, address.clone()).await;
         added.map_err(|error| fault("giving the guest an address", &guest.name, &error))?;
     }
-    remember(daemon, guest, spec)?;
+    remember(&daemon.places, guest, spec)?;
     daemon.events.tell(guest.name.as_ref(), "address", Some(format!("add {}", address.ip)));
     Ok(())
 }
@@ -188,21 +190,21 @@ async fn lose(daemon: &Daemon, guest: &Rc<Guest>, address: &Address) -> Result<(
         return Err(failure::bad(guest.name.as_ref(), format!("guest '{}' does not have {}", guest.name, address.ip)));
     }
     if let (Ok(running), Some(cgroup)) =
-        (guest.life(), guest.life().ok().and_then(|running| group(daemon, running.slot)))
+        (guest.life(), guest.life().ok().and_then(|running| group(&daemon.field, running.slot)))
     {
         let removed = daemon.networks.remove(running.slot, address.ip, cgroup).await;
         removed.map_err(|error| fault("taking an address from the guest", &guest.name, &error))?;
     }
     let mut spec = guest.spec.borrow().clone();
     spec.addresses.retain(|known| known.ip != address.ip);
-    remember(daemon, guest, spec)?;
+    remember(&daemon.places, guest, spec)?;
     daemon.events.tell(guest.name.as_ref(), "address", Some(format!("del {}", address.ip)));
     Ok(())
 }
 
-fn remember(daemon: &Daemon, guest: &Rc<Guest>, spec: Spec) -> Result<(), Fault> {
+fn remember(places: &Places, guest: &Rc<Guest>, spec: Spec) -> Result<(), Fault> {
     if !guest.ephemeral {
-        let path = guest.directory(&daemon.places).join(SPEC);
+        let path = guest.directory(places).join(SPEC);
         record::write_kept(&path, &spec)
             .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
     }

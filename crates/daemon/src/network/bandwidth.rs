@@ -74,7 +74,7 @@ fn minor(slot: u32) -> u16 {
     u16::try_from(slot + FIRST_MINOR).unwrap_or(u16::MAX - 1)
 }
 
-/// What a spec grants.
+/// Reads what a spec grants of bandwidth.
 pub(crate) fn read(spec: &Spec) -> Result<Grant, BandwidthError> {
     let grant = Grant::read(spec.net.pairs())?;
     if !grant.is_empty() && spec.network == Network::None {

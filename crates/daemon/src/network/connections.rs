@@ -32,7 +32,7 @@ pub(crate) enum Keeping {
     ByHost(Arc<Withholding>, Loopback),
     /// It is behind the host, in this slot, and goes into the image of this name.
     ByPort(private_network::Work, u32, String),
-    /// Not at all.
+    /// It keeps none of them.
     Not,
 }
 
@@ -80,7 +80,7 @@ impl Keeping {
         })
     }
 
-    /// It came to nothing.
+    /// Lets through what was withheld for a freeze that came to nothing.
     pub(crate) fn give_up(&self, outward: &[Ends]) {
         match self {
             Self::ByHost(withholding, _) => let_go(withholding, outward),

@@ -47,7 +47,7 @@ struct Away {
 struct State {
     standing: Option<Standing>,
     leases: BTreeMap<u32, Lease>,
-    /// By image.
+    /// The addresses that are kept, by image.
     away: BTreeMap<String, Away>,
 }
 
@@ -85,7 +85,7 @@ impl PrivateNetwork {
         Rc::new(Self { directory: directory(places), tag, settings, state: Arc::default() })
     }
 
-    /// It, for a thread.
+    /// A copy of the network's state for another thread.
     pub(crate) fn work(&self) -> Work {
         Work {
             directory: self.directory.clone(),
@@ -116,7 +116,7 @@ impl PrivateNetwork {
         Ok(())
     }
 
-    /// Connects a guest.
+    /// Connects a guest to the private network.
     pub(crate) async fn admit(&self, newcomer: Newcomer) -> Result<(), NetworkError> {
         self.blocking(move |work| match newcomer.spec.link {
             Link::Macvlan => work.connect_to_device(&newcomer),

@@ -16,7 +16,7 @@ pub(crate) struct NetworkSettings {
 }
 
 impl NetworkSettings {
-    /// What pando.toml says.
+    /// Reads what pando.toml says of networks.
     pub(crate) fn read(places: &Places) -> Self {
         Settings::read(places).table("network").0
     }

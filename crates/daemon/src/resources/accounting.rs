@@ -6,6 +6,7 @@ use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::{Fault, GuestUse, MachineUse, Reply, Sample};
 use pando_guest::GuestName;
+use pando_guest::Places;
 use pando_limit::ring::Ring;
 use pando_limit::usage::Usage;
 use std::rc::Rc;
@@ -47,15 +48,15 @@ fn account(daemon: &Daemon, guest: &Guest) {
     note(daemon, guest, &sample(&daemon.bandwidth, guest, &usage, percent));
 }
 
-fn ring(daemon: &Daemon, guest: &Guest) -> Ring {
-    Ring::new(guest.directory(&daemon.places).join(FILE), KEPT)
+fn ring(places: &Places, guest: &Guest) -> Ring {
+    Ring::new(guest.directory(places).join(FILE), KEPT)
 }
 
 fn note(daemon: &Daemon, guest: &Guest, sample: &Sample) {
     if guest.ephemeral {
         return;
     }
-    if let Err(error) = ring(daemon, guest).push(&pack(sample)) {
+    if let Err(error) = ring(&daemon.places, guest).push(&pack(sample)) {
         tracing::warn!(%error, guest = %guest.name, "what it used could not be noted");
     }
 }
@@ -133,7 +134,7 @@ fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> 
     let granted = crate::network::bandwidth::read(&guest.spec.borrow()).unwrap_or_default();
     let bits = |rate: Option<pando_net::bandwidth::Rate>| rate.map(|rate| number(rate.0));
     let limits = resources.with(&guest.name, |tenant| tenant.limits.clone())?;
-    let kept = if history { ring(daemon, guest).all().unwrap_or_default() } else { Vec::new() };
+    let kept = if history { ring(&daemon.places, guest).all().unwrap_or_default() } else { Vec::new() };
     Some(GuestUse {
         name: guest.name.to_string(),
         // Its init is there as long as it runs.

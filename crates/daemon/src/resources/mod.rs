@@ -252,7 +252,7 @@ impl Resources {
         self.filed.notify_one();
     }
 
-    /// Gives groups their weights.
+    /// Gives the groups of guests their weights.
     pub(crate) fn tell(&self, changes: Vec<(GuestName, u64)>) {
         let tenants = self.tenants.borrow();
         for (name, weight) in changes {

@@ -36,7 +36,7 @@ impl Watch {
     }
 
     pub(crate) fn note(&self, step: WatchdogStep) {
-        /// How many are remembered.
+        /// How many steps are remembered.
         const KEPT: usize = 32;
         let mut taken = self.taken.borrow_mut();
         taken.push_back(step);

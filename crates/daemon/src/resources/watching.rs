@@ -2,10 +2,12 @@
 
 use crate::failure;
 use crate::lifecycle::{restart, stop};
+use crate::resources::Resources;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::{Fault, Reply, WatchdogState, WatchdogStep};
 use pando_guest::GuestName;
+use pando_kernel::cgroup::Field;
 use pando_kernel::{CallError, Context};
 use pando_limit::machine::Free;
 use pando_limit::reclaim::reclaim;
@@ -72,7 +74,7 @@ pub(crate) async fn watch(daemon: Rc<Daemon>) {
             continue;
         }
         tokio::time::sleep(Duration::from_secs(rules.every.max(1))).await;
-        let mut scene = machine(&daemon);
+        let mut scene = machine(&daemon.resources);
         // Hundreds of guests are not looked at for nothing.
         if daemon.resources.watch.is_wanting(&scene) {
             scene.tenants = tenants(&daemon);
@@ -87,17 +89,17 @@ pub(crate) async fn watch(daemon: Rc<Daemon>) {
 fn thaw_all(daemon: &Daemon) {
     let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
     for guest in guests {
-        let _ = freeze(daemon, &guest, false);
+        let _ = freeze(&daemon.field, &guest, false);
     }
 }
 
 fn scene(daemon: &Daemon) -> Scene<GuestName> {
-    Scene { tenants: tenants(daemon), ..machine(daemon) }
+    Scene { tenants: tenants(daemon), ..machine(&daemon.resources) }
 }
 
 /// What is seen of the machine.
-fn machine(daemon: &Daemon) -> Scene<GuestName> {
-    Scene { memory: daemon.resources.machine.memory, free: Free::look(), pressure: pressure(), tenants: Vec::new() }
+fn machine(resources: &Resources) -> Scene<GuestName> {
+    Scene { memory: resources.machine.memory, free: Free::look(), pressure: pressure(), tenants: Vec::new() }
 }
 
 fn tenants(daemon: &Daemon) -> Vec<Tenant<GuestName>> {
@@ -119,19 +121,22 @@ async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String, dry_run: 
         return;
     }
     let (word, done) = match step {
-        Step::Reclaim(_, bytes) => ("reclaim", take_memory(daemon, &guest, bytes).await),
+        Step::Reclaim(_, bytes) => ("reclaim", take_memory(&daemon.resources, &guest, bytes).await),
         Step::Freeze(_) => {
-            let frozen = freeze(daemon, &guest, true);
-            ("freeze", if frozen.is_ok() { take_memory(daemon, &guest, u64::MAX >> 12).await } else { frozen })
+            let frozen = freeze(&daemon.field, &guest, true);
+            (
+                "freeze",
+                if frozen.is_ok() { take_memory(&daemon.resources, &guest, u64::MAX >> 12).await } else { frozen },
+            )
         }
-        Step::Thaw(_) => ("thaw", freeze(daemon, &guest, false)),
+        Step::Thaw(_) => ("thaw", freeze(&daemon.field, &guest, false)),
         Step::Restart(_) if !guest.ephemeral => {
             // A frozen process dies of nothing but SIGKILL.
-            let _ = freeze(daemon, &guest, false);
+            let _ = freeze(&daemon.field, &guest, false);
             ("restart", restart::restart(daemon, &guest, Some(0)).await.map_err(|fault| fault.message))
         }
         Step::Restart(_) | Step::Stop(_) => {
-            let _ = freeze(daemon, &guest, false);
+            let _ = freeze(&daemon.field, &guest, false);
             ("stop", stop::stop(daemon, &guest, None, Some(0)).await.map_err(|fault| fault.message))
         }
     };
@@ -146,17 +151,17 @@ async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String, dry_run: 
     });
 }
 
-async fn take_memory(daemon: &Daemon, guest: &Guest, bytes: u64) -> Result<(), String> {
-    let Some(groups) = daemon.resources.with(&guest.name, |tenant| tenant.groups.clone()) else { return Ok(()) };
+async fn take_memory(resources: &Resources, guest: &Guest, bytes: u64) -> Result<(), String> {
+    let Some(groups) = resources.with(&guest.name, |tenant| tenant.groups.clone()) else { return Ok(()) };
     let bytes = bytes.min(Usage::memory(&groups));
     let taken = tokio::task::spawn_blocking(move || reclaim(&groups, bytes)).await;
     taken.map_err(|error| error.to_string())?.map_err(|error: CallError| error.to_string())
 }
 
 /// Freezes a guest's processes, or lets them go on (cgroup.freeze, since Linux 5.2).
-fn freeze(daemon: &Daemon, guest: &Guest, frozen: bool) -> Result<(), String> {
+fn freeze(field: &Field, guest: &Guest, frozen: bool) -> Result<(), String> {
     let Some(slot) = guest.running.borrow().as_ref().map(|running| running.slot) else { return Ok(()) };
-    let group: Option<PathBuf> = daemon.field.plot(slot).guest();
+    let group: Option<PathBuf> = field.plot(slot).guest();
     let file = group.map(|group| group.join("cgroup.freeze")).ok_or("this host has no version 2 of control groups")?;
     let written = std::fs::write(&file, if frozen { "1" } else { "0" });
     written.context(|| format!("writing {}", file.display())).map_err(|error| error.to_string())

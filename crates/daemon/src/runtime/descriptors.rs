@@ -29,7 +29,7 @@ fn is_lack_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// The spare ones.
+/// Descriptors that are held to be given up when one is lacking.
 #[derive(Debug, Default)]
 pub(crate) struct SpareDescriptors(RefCell<Vec<File>>);
 

@@ -58,7 +58,7 @@ pub(crate) struct Daemon {
     pub(crate) roots: Rc<ReadyRoots>,
     /// Beginnings of transactions of the host, made ahead.
     pub(crate) transaction_reserve: Rc<TransactionReserve>,
-    /// Clones, made ahead.
+    /// Clones that were made ahead.
     pub(crate) standby_clones: Rc<StandbyClones>,
     /// What tells of processes while they stand still, loaded when it is first needed.
     pub(crate) onlooker: Arc<LazyLock<Option<Onlooker>>>,
@@ -80,7 +80,7 @@ pub(crate) struct Daemon {
     pub(crate) noting: RefCell<HashSet<LayerId>>,
     pub(crate) events: Events,
     pub(crate) resources: Rc<Resources>,
-    /// What guests wrote.
+    /// The logs of guests.
     pub(crate) logs: Rc<Logs>,
     /// Where metrics are served.
     pub(crate) metrics: watch::Sender<MetricsSettings>,

@@ -5,7 +5,7 @@ use pando_guest::GuestName;
 /// What is wrong with a guest's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// Which file, and why.
+    /// The file that cannot be read, and why.
     pub(crate) what: String,
     /// Whether the last good one stands in.
     pub(crate) known: bool,

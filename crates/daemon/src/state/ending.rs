@@ -9,7 +9,7 @@ pub(crate) enum Ending {
     Reboot,
     /// By reboot(2) from inside, asking to stay down.
     Halt,
-    /// Nobody could tell.
+    /// Nobody could tell how it ended.
     Unknown,
 }
 

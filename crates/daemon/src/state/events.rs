@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 /// How many events a slow listener may be behind before it misses some.
 const BACKLOG: usize = 1024;
 
-/// Tells of events.
+/// The sender of events to all who listen.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(broadcast::Sender<Event>);
 
@@ -22,7 +22,7 @@ impl Events {
         let _ = self.0.send(Event { time_ms: now_ms(), guest: guest.to_owned(), what: what.to_owned(), detail });
     }
 
-    /// Everything from now on.
+    /// Listens to all events from now on.
     pub(crate) fn listen(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
     }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use tokio::sync::watch;
 
-/// A guest.
+/// A guest as the daemon holds it.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) name: GuestName,
@@ -61,12 +61,12 @@ pub(crate) struct Running {
     /// The pid of the guest's first process.
     pub(crate) pid: i32,
     pub(crate) process: OwnedFd,
-    /// Its user namespace.
+    /// Its user namespace, if it has one of its own.
     pub(crate) namespace: Option<OwnedFd>,
     /// Its mounts, held so that they are taken down by the daemon, at leisure, and not by the first process on its way
     /// out, which would keep its end from being seen for several grace periods.
     pub(crate) mounts: RefCell<Option<OwnedFd>>,
-    /// Seconds since the epoch.
+    /// When it began, in seconds since the epoch.
     pub(crate) started: i64,
     /// Whether it runs for an errand of Pando's, and not its own command.
     pub(crate) errand: bool,
@@ -93,7 +93,7 @@ impl Running {
 }
 
 impl Guest {
-    /// One that lasts.
+    /// Makes a guest that lasts.
     pub(crate) fn new(name: GuestName, record: GuestRecord, spec: Spec) -> Rc<Self> {
         let home = name.to_string();
         Self::of(name, false, home, record, spec)
@@ -122,7 +122,7 @@ impl Guest {
         })
     }
 
-    /// Its directory.
+    /// The directory that its files lie in.
     pub(crate) fn directory(&self, places: &Places) -> PathBuf {
         if self.ephemeral { places.ephemeral().join(&self.home) } else { places.guest(&self.name) }
     }

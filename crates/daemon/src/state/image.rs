@@ -34,7 +34,7 @@ pub(crate) struct ImageRecord {
     pub(crate) layers: Vec<String>,
     /// The pid of the frozen guest's command, if it ran one.
     pub(crate) command: Option<i32>,
-    /// Seconds since the epoch.
+    /// When it was frozen, in seconds since the epoch.
     pub(crate) created: i64,
     pub(crate) processes: i64,
     pub(crate) threads: i64,

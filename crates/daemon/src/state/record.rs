@@ -36,7 +36,7 @@ pub(crate) struct GuestRecord {
 /// What is needed to find a running guest again (`run/guests/NAME.json`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
-    /// Its slot.
+    /// The slot that the guest runs in.
     pub(crate) slot: u32,
     /// The boot it runs in: records of another one are of no guest.
     pub(crate) boot: String,
@@ -58,7 +58,7 @@ pub(crate) struct RunRecord {
 pub(crate) struct EphemeralRecord {
     /// As a lasting one has it.
     pub(crate) record: GuestRecord,
-    /// What its user said.
+    /// The spec that its user gave.
     pub(crate) spec: Spec,
     /// The name of its directory.
     pub(crate) home: String,
@@ -66,9 +66,9 @@ pub(crate) struct EphemeralRecord {
 
 /// The file of a guest's record, its spec and its log.
 pub(crate) const RECORD: &str = "guest.toml";
-/// What the user said.
+/// The file with the guest's spec, as its user gave it.
 pub(crate) const SPEC: &str = "spec.toml";
-/// What its command says.
+/// The file with what the guest's command prints.
 pub(crate) const LOG: &str = "log";
 /// The disk that its own files lie on, if they have one to themselves.
 pub(crate) const DISK: &str = "disk.img";
@@ -77,7 +77,7 @@ pub(crate) const DISK: &str = "disk.img";
 pub(crate) fn room(guest: &Path) -> Room {
     Room::of(guest.join(FILES), guest.join(DISK))
 }
-/// Its own files.
+/// The directory of the guest's own files.
 pub(crate) const FILES: &str = "files";
 
 /// Replaces a file as a whole: after a crash it is the old one or the new one. On a full disk it takes what is kept in
@@ -106,7 +106,7 @@ fn replace_once(path: &Path, content: &[u8], durable: bool) -> Result<(), CallEr
     write().context(|| format!("writing {}", path.display()))
 }
 
-/// Reads a TOML file.
+/// Reads a TOML file into a value.
 pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, CallError> {
     let read = || -> io::Result<T> {
         let text = std::fs::read_to_string(path)?;

@@ -29,7 +29,7 @@ pub(crate) struct Unsettled {
     writing: Cell<bool>,
 }
 
-/// Marks a directory.
+/// Marks a clone's directory as not settled.
 pub(crate) fn mark(directory: &Path) -> Result<(), CallError> {
     let path = directory.join(MARK);
     File::create(&path).map(drop).context(|| format!("making {}", path.display()))

@@ -30,15 +30,15 @@ pub(crate) const FILES: &str = "files.tar";
 
 const PARTS: [&str; 3] = [ABOUT, "tree", "memory"];
 
-/// The longest name.
+/// The longest name of an image.
 const LONGEST_NAME: u64 = 255;
 
-/// What becomes a stream.
+/// An image that is to become a stream.
 pub(crate) struct Packed<'a> {
     pub(crate) name: &'a str,
     /// Of the image on disk.
     pub(crate) directory: &'a Path,
-    /// Its files, put together.
+    /// The path of its files, put together.
     pub(crate) tree: &'a Path,
 }
 

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 /// The word that grants everything.
 const ALL: &str = "all";
 
-/// One thing.
+/// One thing that an image wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     /// The word that grants it.

@@ -13,6 +13,7 @@ use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, ImageInspection};
 use pando_freeze::{Connection, Frozen};
 use pando_guest::GuestName;
+use pando_guest::Places;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
 use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_tree};
@@ -91,7 +92,7 @@ pub(crate) fn keep(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> tokio::task::J
 }
 
 async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> {
-    let new = new_directory(daemon);
+    let new = new_directory(&daemon.places);
     let (writer, directory) = (Arc::clone(held), new.clone());
     let written = blocking(move || writer.keep(&directory)).await?;
     crash::point("image.written");
@@ -109,8 +110,8 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
     blocking(move || drop(File::open(images).and_then(|directory| directory.sync_all()))).await
 }
 
-pub(crate) fn new_directory(daemon: &Daemon) -> PathBuf {
-    daemon.places.images().join(format!(".new-{}", trash::unique()))
+pub(crate) fn new_directory(places: &Places) -> PathBuf {
+    places.images().join(format!(".new-{}", trash::unique()))
 }
 
 /// Gives an image's directory its name, unless the image was removed meanwhile, or is there already.
@@ -253,7 +254,7 @@ pub(crate) async fn export(
 pub(crate) struct ImportOrder {
     /// The image's name, if it is not to be the one that it had.
     pub(crate) name: Option<String>,
-    /// What it is granted.
+    /// The powers that the image is granted.
     pub(crate) allowed: Vec<String>,
     /// Whether a list of signers comes along, one of whom has to have signed it.
     pub(crate) verify: bool,
@@ -278,7 +279,7 @@ pub(crate) async fn import(
     if let Some(name) = &name {
         free_name(daemon, name)?;
     }
-    let new = new_directory(daemon);
+    let new = new_directory(&daemon.places);
     let (directory, places) = (new.clone(), daemon.places.clone());
     let read = blocking(move || {
         // What is wrong with the lists is said before anything is read.

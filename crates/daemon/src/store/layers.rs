@@ -39,7 +39,7 @@ pub(crate) fn stored(layer: &str) -> Option<LayerId> {
     layer.strip_prefix(STORED)?.parse().ok()
 }
 
-/// The word for it.
+/// The word of a guest's record for a layer of the store.
 pub(crate) fn word(layer: &LayerId) -> String {
     format!("{STORED}{layer}")
 }
@@ -59,7 +59,7 @@ pub(crate) fn standing(places: &Places, layer: &str) -> Layer {
     stored(layer).map_or_else(|| Layer::Tree(places.layers().join(layer)), Layer::Stored)
 }
 
-/// Where a layer lies.
+/// The path that a layer lies at.
 pub(crate) fn path(places: &Places, layer: &str) -> PathBuf {
     match standing(places, layer) {
         Layer::Tree(path) | Layer::Seen(path) => path,

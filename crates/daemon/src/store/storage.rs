@@ -40,7 +40,7 @@ fn standing(daemon: &Daemon) -> Vec<Standing> {
     guests.values().map(one).collect()
 }
 
-/// Adds everything up.
+/// Adds up what everything in the store takes.
 pub(crate) async fn usage(daemon: &Rc<Daemon>) -> Result<StoreUsage, Fault> {
     let (guests, store) = (standing(daemon), Arc::clone(&daemon.store));
     let counted = collect::blocking(move || {
@@ -106,7 +106,7 @@ fn disk_use(path: &Path) -> u64 {
 /// What was counted so far.
 struct Use {
     bytes: u64,
-    /// Inodes with several names.
+    /// Inodes with several names that were counted.
     several: HashSet<u64>,
 }
 

@@ -11,6 +11,8 @@ use crate::state::record::FILES;
 use crate::store::flatten::Pace;
 use crate::store::{collect, flatten, layers};
 use pando_api::{Fault, GuestState, GuestUnification, Progress, Unification};
+use pando_guest::Places;
+use pando_guest::root::LayerStore;
 use pando_store::{LivelyShared, Survey, Worth};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -34,14 +36,15 @@ pub(crate) async fn unify(
     let guests: Vec<Rc<Guest>> = daemon.guests.borrow().values().filter(|guest| !guest.ephemeral).cloned().collect();
     let trees: Vec<PathBuf> =
         guests.iter().map(|guest| guest.directory(&daemon.places).join(FILES).join("upper")).collect();
-    let (survey, worth) = look(daemon, trees.clone(), progress.clone()).await?;
+    let (survey, worth) = look(&daemon.store, trees.clone(), progress.clone()).await?;
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let (mut told, mut live) = (Vec::new(), vec![false; guests.len()]);
     for (at, (guest, worth)) in guests.iter().zip(worth).enumerate().filter(|(_, (_, worth))| worth.files > 0) {
         let (stage, total) =
             (format!("sharing the files of guest '{}'", guest.name), Some(number(guests.len() as u64)));
         let _ = progress.send(Progress { stage, done: number(at as u64), total });
-        let outcome = if is_worth_it(daemon, guest, &worth) { act(daemon, guest, dry_run).await } else { "left" };
+        let outcome =
+            if is_worth_it(&daemon.places, guest, &worth) { act(daemon, guest, dry_run).await } else { "left" };
         // What was flattened has no files of its own any more.
         live[at] = outcome != "shared";
         let name = guest.name.to_string();
@@ -51,7 +54,7 @@ pub(crate) async fn unify(
     let (files, read) = (number(survey.files), number(survey.read));
     if !dry_run {
         let _ = progress.send(Progress { stage: "sharing blocks".to_owned(), done: 0, total: None });
-        let shared = share_live(daemon, survey, trees, live).await?;
+        let shared = share_live(&daemon.store, survey, trees, live).await?;
         for (at, guest) in &mut told {
             guest.live = number(shared.get(*at).map_or(0, |shared| shared.bytes));
         }
@@ -61,11 +64,11 @@ pub(crate) async fn unify(
 
 /// Looks at all files of the guests.
 async fn look(
-    daemon: &Daemon,
+    store: &Arc<LayerStore>,
     trees: Vec<PathBuf>,
     progress: mpsc::Sender<Progress>,
 ) -> Result<(Survey, Vec<Worth>), Fault> {
-    let store = Arc::clone(&daemon.store);
+    let store = Arc::clone(store);
     let survey = collect::blocking(move || {
         let mounts = store.open()?;
         let tell = |files: u64| {
@@ -82,12 +85,12 @@ async fn look(
 
 /// Has the files of chosen guests share blocks with what others have too, where their file system can do that.
 async fn share_live(
-    daemon: &Daemon,
+    store: &Arc<LayerStore>,
     survey: Survey,
     trees: Vec<PathBuf>,
     chosen: Vec<bool>,
 ) -> Result<Vec<LivelyShared>, Fault> {
-    let store = Arc::clone(&daemon.store);
+    let store = Arc::clone(store);
     let shared = collect::blocking(move || {
         let mounts = store.open()?;
         flatten::at_pace(Pace::Idle, || survey.share_live(mounts.store(), &trees, &chosen))
@@ -96,13 +99,13 @@ async fn share_live(
 }
 
 /// Whether a guest saves more than the image costs that would be its own.
-fn is_worth_it(daemon: &Daemon, guest: &Guest, worth: &Worth) -> bool {
+fn is_worth_it(places: &Places, guest: &Guest, worth: &Worth) -> bool {
     // Files whose room is bounded cannot be exchanged for others by a name.
     if guest.bound().is_some() {
         return false;
     }
     let record = guest.record.borrow();
-    let sizes = record.layers.iter().map(|layer| layers::path(&daemon.places, layer).metadata());
+    let sizes = record.layers.iter().map(|layer| layers::path(places, layer).metadata());
     let image = sizes.map(|found| found.ok().filter(std::fs::Metadata::is_file).map_or(IMAGE, |image| image.len()));
     worth.saves > image.sum::<u64>() + WORTHWHILE
 }

@@ -22,10 +22,10 @@ const READY: usize = 4;
 /// How many kinds are kept ready; more are made when they are asked for.
 const KINDS: usize = 4;
 
-/// What kind of files.
+/// The kind of a guest's own files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FilesKind {
-    /// None.
+    /// No files: an empty directory.
     Empty,
     /// Those for a guest on the host's own root, which hide what is secret there.
     Masked {

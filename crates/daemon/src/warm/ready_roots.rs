@@ -46,7 +46,7 @@ const FEW: usize = 8;
 /// The name of a guest's root file system in /proc/mounts where the guest's own is not known yet.
 pub(crate) const NAME: &str = "pando";
 
-/// What kind of root.
+/// The kind of a root file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RootKind {
     init: SproutKind,
@@ -54,14 +54,14 @@ pub(crate) struct RootKind {
     /// Device and inode of each layer that is a tree of the host's: a path may come to lead elsewhere.
     identities: Vec<(u64, u64)>,
     files: FilesKind,
-    /// For clones: of what.
+    /// The frozen guest, of a root that is for clones.
     ancestor: Option<Arc<Ancestor>>,
 }
 
 /// A frozen guest, as far as the places of its clones depend on it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ancestor {
-    /// The image.
+    /// The name of the image.
     pub(crate) image: String,
     /// When it was made: another may get its name later.
     pub(crate) created: i64,
@@ -258,7 +258,7 @@ impl ReadyRoots {
         }
     }
 
-    /// Makes a root.
+    /// Makes a root of a kind now.
     pub(crate) async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
         let init = self.pool.make(kind.init).await.map_err(|error| failure::io("making a place", NAME, &error))?;
         self.furnish(kind, init).await
@@ -266,13 +266,35 @@ impl ReadyRoots {
 
     /// Puts a root together for a prewarmed init.
     async fn furnish(&self, kind: &RootKind, init: PrewarmedInit) -> Result<ReadyRoot, Fault> {
-        let files = match self.files.make(&kind.files).await {
-            Ok(files) => files,
+        match self.furnished(kind, &init).await {
+            Ok((tree, handoff, files)) => Ok(ReadyRoot { ready: Ready { init, tree, handoff }, files }),
             Err(fault) => {
                 self.pool.discard(init);
-                return Err(fault);
+                Err(fault)
             }
-        };
+        }
+    }
+
+    /// The root for an init, unless the init stands in it already, what the init may become, and the guest's own files.
+    async fn furnished(
+        &self,
+        kind: &RootKind,
+        init: &PrewarmedInit,
+    ) -> Result<(Option<Tree>, Option<Handoff>, Files), Fault> {
+        let files = self.files.make(&kind.files).await?;
+        let Mounted { tree, parts } = self.mount(kind, init, &files).await?;
+        self.idle.close_later(parts);
+        let heritage = kind.ancestor.as_ref().map_or(Heritage::None, |ancestor| ancestor.heritage);
+        let mut handoff = Handoff::of(heritage).map_err(|error| failure::call("making a place", NAME, &error))?;
+        // On the private network a guest's files tell the names of the others, which are there once it is on it.
+        let standing = kind.ancestor.as_ref().filter(|ancestor| ancestor.spec.network != Network::Private);
+        let Some(ancestor) = standing else { return Ok((Some(tree), handoff, files)) };
+        self.stand_ahead(init, tree, ancestor, handoff.as_mut()).await?;
+        Ok((None, handoff, files))
+    }
+
+    /// Mounts a root of a kind for an init.
+    async fn mount(&self, kind: &RootKind, init: &PrewarmedInit, files: &Files) -> Result<Mounted, Fault> {
         let root = Root {
             name: NAME.to_owned(),
             layers: kind.layers.iter().map(|layer| layers::standing(&self.places, layer)).collect(),
@@ -298,38 +320,25 @@ impl ReadyRoots {
         let made = made.await.unwrap_or_else(|error| {
             Err(std::io::Error::other(error)).context(|| "mounting".into()).map_err(StoreError::from)
         });
-        let tree = match made {
-            Ok(Mounted { tree, parts }) => {
-                self.idle.close_later(parts);
-                tree
-            }
-            Err(error) => {
-                self.pool.discard(init);
-                return Err(failure::store("putting a root together", NAME, &error));
-            }
-        };
-        // On the private network a guest's files tell the names of the others, which are there once it is on it.
-        let standing = kind.ancestor.as_ref().filter(|ancestor| ancestor.spec.network != Network::Private);
-        let heritage = kind.ancestor.as_ref().map_or(Heritage::None, |ancestor| ancestor.heritage);
-        let mut handoff = match Handoff::of(heritage) {
-            Ok(handoff) => handoff,
-            Err(error) => {
-                self.pool.discard(init);
-                return Err(failure::call("making a place", NAME, &error));
-            }
-        };
-        let Some(ancestor) = standing else {
-            return Ok(ReadyRoot { ready: Ready { init, tree: Some(tree), handoff }, files });
-        };
-        let spec = ancestor.spec.clone();
-        let heir = (heritage, handoff.as_mut());
-        match stand_ahead(&init, tree, spec, &self.store, self.unified, heir).await {
-            Ok(()) => Ok(ReadyRoot { ready: Ready { init, tree: None, handoff }, files }),
-            Err(fault) => {
-                self.pool.discard(init);
-                Err(fault)
-            }
+        made.map_err(|error| failure::store("putting a root together", NAME, &error))
+    }
+
+    /// Has a first process go into a root file system and stand there, before it is known whose it is: all that its
+    /// guest's name is needed for, the host name, is set later. It waits for processes out of an image.
+    async fn stand_ahead(
+        &self,
+        init: &PrewarmedInit,
+        tree: Tree,
+        ancestor: &Ancestor,
+        handoff: Option<&mut Handoff>,
+    ) -> Result<(), Fault> {
+        let (spec, store) = (ancestor.spec.clone(), (&self.store, self.unified));
+        let mut builder = LaunchBuilder::of(init, NAME, spec, store, ancestor.heritage)?;
+        if let Some(parts) = handoff.and_then(Handoff::take_parts) {
+            builder.hand_off(parts);
         }
+        let Sent { plan, report, .. } = builder.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
+        grown(NAME, &plan, report, false).await
     }
 
     /// Lets one go that nobody needs.
@@ -372,22 +381,4 @@ fn mount(
         }
     }
     Ok(mounted)
-}
-
-/// Has a first process go into a root file system and stand there, before it is known whose it is: all that its guest's
-/// name is needed for, the host name, is set later. It waits for processes out of an image.
-pub(crate) async fn stand_ahead(
-    init: &PrewarmedInit,
-    tree: Tree,
-    spec: Spec,
-    store: &Arc<LayerStore>,
-    unified: bool,
-    (heritage, handoff): (Heritage, Option<&mut Handoff>),
-) -> Result<(), Fault> {
-    let mut builder = LaunchBuilder::of(init, NAME, spec, (store, unified), heritage)?;
-    if let Some(parts) = handoff.and_then(Handoff::take_parts) {
-        builder.hand_off(parts);
-    }
-    let Sent { plan, report, .. } = builder.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
-    grown(NAME, &plan, report, false).await
 }

@@ -46,7 +46,7 @@ impl Spawner {
         Ok(Self { socket, waiting, reader, child })
     }
 
-    /// Its pid.
+    /// The pid of the spawner.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

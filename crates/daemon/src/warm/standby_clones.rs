@@ -43,11 +43,11 @@ const BUDGET: (usize, u64) = (1024, 256 << 20);
 /// A clone that waits to be somebody.
 #[derive(Debug)]
 pub(crate) struct StandbyClone {
-    /// Its place.
+    /// The root and the init that it stands in.
     pub(crate) root: ReadyRoot,
-    /// Its processes.
+    /// Its processes, which wait at the gate.
     pub(crate) forked: Forked,
-    /// Its hooks.
+    /// The hooks that run when it gets its name.
     pub(crate) hooks: Hooks,
     /// Each of them that lived when it was made: one that was killed since is missed when the others run.
     pub(crate) alive: Vec<OwnedFd>,
@@ -169,7 +169,7 @@ impl StandbyClones {
         taken
     }
 
-    /// An image goes.
+    /// Gives up the standby clones of an image that goes.
     pub(crate) fn give_up(&self, image: &Arc<HeldImage>) {
         let family = self.remove(image);
         family.into_iter().flat_map(|family| family.standby_clones).for_each(|standby| self.discard(standby));

@@ -34,7 +34,7 @@ const FAILURES: u32 = 5;
 /// How long they are kept when nobody asks.
 const LINGER: Duration = Duration::from_secs(600);
 
-/// Those that are ready.
+/// The beginnings of transactions that are ready.
 #[derive(Debug)]
 pub(crate) struct TransactionReserve {
     home: StateDirectory,

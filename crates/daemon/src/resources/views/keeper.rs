@@ -100,7 +100,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps it no more.
+    /// Keeps a view's file true no more.
     pub(super) fn drop(&self, sheet: &Sheet) {
         if let Ok(numbers) = numbers(&sheet.file) {
             locked(&self.files).remove(&numbers);
