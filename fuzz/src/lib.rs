@@ -94,7 +94,7 @@ fn accounts() -> Vec<Vec<u8>> {
 
 fn settings() -> Vec<Vec<u8>> {
     let tables = pando_guest::settings::TABLES.iter().map(|(table, keys)| {
-        let keys: String = keys.iter().map(|(key, _)| format!("{key} = \"on\"\n")).collect();
+        let keys: String = keys.iter().map(|key| format!("{} = \"on\"\n", key.name)).collect();
         format!("[{table}]\n{keys}").into_bytes()
     });
     tables.collect()
