@@ -1,5 +1,5 @@
-//! Builds the front, code that runs before the C library, and makes the command begin with it: one object that shows its entry and the place of its
-//! handover, and that needs nothing but the C library's own entry.
+//! Builds the front, code that runs before the C library, and makes the command begin with it: one object that shows
+//! its entry and the place of its handover, and that needs nothing but the C library's own entry.
 
 use pando_freestanding::{Kind, build};
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! What a process has from whoever started it, and a daemon that any command may start is not to have from that one: guests would have it in turn.
+//! What a process has from whoever started it, and a daemon that any command may start is not to have from that one:
+//! guests would have it in turn.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -23,8 +24,9 @@ const RESOURCES: [(&str, Resource); 16] = [
     ("Max realtime timeout", Resource::Rttime),
 ];
 
-/// Becomes a process as the machine's init starts them: of ordinary niceness, on every processor, no likelier victim than others when memory is short, with a
-/// usual mask for new files, and with no lower limits than init has. What the kernel does not allow stays as it is: a daemon with it is better than none.
+/// Becomes a process as the machine's init starts them: of ordinary niceness, on every processor, no likelier victim
+/// than others when memory is short, with a usual mask for new files, and with no lower limits than init has. What the
+/// kernel does not allow stays as it is: a daemon with it is better than none.
 pub(crate) fn shed() {
     let _ = setpriority_process(None, 0);
     let mut all = CpuSet::new();

@@ -21,7 +21,8 @@ pub(crate) struct Client {
     next: Option<Box<dyn Fn() -> anyhow::Result<Client>>>,
 }
 
-/// How often a call is made again that a daemon left unread. One that was killed may take new connections until the last of it has gone.
+/// How often a call is made again that a daemon left unread. One that was killed may take new connections until the
+/// last of it has gone.
 const AGAIN: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -62,8 +62,8 @@ fn started(root: &StateRoot) -> anyhow::Result<Client> {
         if let Some(status) = ended.filter(|status| !status.success()) {
             bail!("the daemon ended as soon as it was started ({status}).{}", last_words(root));
         }
-        // Of two daemons that start at once one loses the lock and leaves with success, and the other will answer: unless that one was
-        // being killed, and a thread of it held the lock a little longer.
+        // Of two daemons that start at once one loses the lock and leaves with success, and the other will answer:
+        // unless that one was being killed, and a thread of it held the lock a little longer.
         if ended.is_some() && lost.get_or_insert_with(Instant::now).elapsed() > ANOTHER_TRY {
             daemon = spawn(root)?;
             lost = None;

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "The guest")]
 pub(crate) struct GuestOptions {
-    /// What its files are: host, DIR, FILE.tar[.gz|.zst|.xz], oci:DIR[:TAG], oci:FILE, debian:SUITE[+PACKAGE,…] or guest:NAME [default: host]
+    /// What its files are: host, DIR, FILE.tar[.gz|.zst|.xz], oci:DIR[:TAG], oci:FILE, debian:SUITE[+PACKAGE,…] or
+    /// guest:NAME [default: host]
     #[arg(long, value_name = "SOURCE", value_parser = source::source)]
     pub(crate) from: Option<String>,
     /// Read a spec in TOML first; the options given beside it win
@@ -31,10 +32,12 @@ pub(crate) struct GuestOptions {
     /// Show a directory or file of the host inside
     #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
     volume: Vec<Volume>,
-    /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses), private (one of the guests', behind the host) or host (the host's, unrestricted) [default: none]
+    /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses), private (one of
+    /// the guests', behind the host) or host (the host's, unrestricted) [default: none]
     #[arg(long, alias = "network", value_name = "KIND")]
     net: Option<Net>,
-    /// An address of the host's network that is the guest's own (implies --net shared), or its address on a private network
+    /// An address of the host's network that is the guest's own (implies --net shared), or its address on a private
+    /// network
     #[arg(long, value_name = "IP[/LENGTH][@DEVICE]")]
     address: Vec<Address>,
     /// Lead a port of the host's to one of the guest's, such as 8080:80 or 10.9.0.1:5353:53/udp; implies --net private
@@ -43,7 +46,8 @@ pub(crate) struct GuestOptions {
     /// A name server for --net private [default: the host's]
     #[arg(long, value_name = "IP")]
     dns: Vec<IpAddr>,
-    /// How --net private is reached: veth (a bridge), netkit (the same with less work for each packet, where the kernel has it) or macvlan (a machine of its own on the host's network, with --address) [default: veth]
+    /// How --net private is reached: veth (a bridge), netkit (the same with less work for each packet, where the kernel
+    /// has it) or macvlan (a machine of its own on the host's network, with --address) [default: veth]
     #[arg(long, value_name = "KIND")]
     link: Option<LinkKind>,
     /// The name that the guest sees as its own
@@ -55,7 +59,8 @@ pub(crate) struct GuestOptions {
     /// Show a path of the host that --from host leaves out
     #[arg(long, value_name = "PATH")]
     expose: Vec<String>,
-    /// How far it is trusted: default, strict (code that nobody vouches for) or system (a distribution that boots) [default: system with --init; strict for run over the host's files; else default]
+    /// How far it is trusted: default, strict (code that nobody vouches for) or system (a distribution that boots)
+    /// [default: system with --init; strict for run over the host's files; else default]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<Trust>,
     /// Add a capability to the profile's set; ALL adds every one

@@ -2,7 +2,8 @@
 
 use crate::complaint::Usage;
 
-/// What mounts of a transaction's view are called: the overlay over a guest's root, and what hides the transactions' own directory on the host.
+/// What mounts of a transaction's view are called: the overlay over a guest's root, and what hides the transactions'
+/// own directory on the host.
 const VIEW: &str = "pando-tx";
 
 /// Fails inside a transaction, and says what is not supported there. `doing` is what was to be done.

@@ -3,7 +3,7 @@
 //! A thin client. It reads the command line, says one method of `org.pando.Guests` to the daemon, shows the answer:
 //!
 //! ```text
-//!   argv ─▶ command_line ─▶ verb/NAME ──Method──▶ client ─▶ wire ─▶ daemon (started by daemon_start if it is not there)
+//!   argv ─▶ command_line ─▶ verb/NAME ──Method──▶ client ─▶ wire ─▶ daemon (started by daemon_start)
 //!                              │  ▲                 │
 //!                              │  └── Reply/Fault ──┘
 //!                              ├─▶ session   run, exec, shell: carries a process's input, output and signals

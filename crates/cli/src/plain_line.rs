@@ -1,4 +1,5 @@
-//! Plain lines, `pando run -- CMD…`, `pando exec NAME -- CMD…`, `pando clone IMAGE NAME` and `pando tx run -- CMD…` before all, read without clap.
+//! Plain lines, `pando run -- CMD…`, `pando exec NAME -- CMD…`, `pando clone IMAGE NAME` and `pando tx run -- CMD…`
+//! before all, read without clap.
 //!
 //! Touching clap's code and tables for the first time costs a fifth of a millisecond of page faults, half of what this
 //! program spends on a short command. The lines that programs write in loops have nothing in them that needs it. Tests
@@ -18,7 +19,8 @@ pub(crate) enum PlainLine {
     Tx(Tx),
 }
 
-/// Reads `words` if they are such a line, and the root of Pando's state that they name, if they do; anything else, wrong or right, is clap's.
+/// Reads `words` if they are such a line, and the root of Pando's state that they name, if they do; anything else,
+/// wrong or right, is clap's.
 pub(crate) fn read(words: &[OsString]) -> Option<(Option<String>, PlainLine)> {
     let words: Vec<&str> = words.iter().skip(1).map(|word| word.to_str()).collect::<Option<_>>()?;
     let Rooted { root, line } = pando_front::read(&words)?;

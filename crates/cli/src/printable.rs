@@ -10,7 +10,8 @@ pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// JSON that a terminal may be shown: what drives terminals stands in it as escapes, which mean the same to whoever parses it.
+/// JSON that a terminal may be shown: what drives terminals stands in it as escapes, which mean the same to whoever
+/// parses it.
 pub(crate) fn printable_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

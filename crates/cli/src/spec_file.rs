@@ -5,7 +5,8 @@ use pando_api::Spec;
 use std::io::Read;
 use std::path::Path;
 
-/// The most bytes of a spec. One that people write has a few hundred; a device, or what a program went astray with, has no end.
+/// The most bytes of a spec. One that people write has a few hundred; a device, or what a program went astray with, has
+/// no end.
 const LONGEST: u64 = 256 << 10;
 
 /// Reads a spec; a mistake is told with its line and column.

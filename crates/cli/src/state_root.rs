@@ -50,13 +50,15 @@ impl StateRoot {
         self.run().join(LOG)
     }
 
-    /// Makes the directory of run-time state, where it is missing; an error where others could put something else in the place of what is in it.
+    /// Makes the directory of run-time state, where it is missing; an error where others could put something else in
+    /// the place of what is in it.
     pub(crate) fn make_run(&self) -> Result<TrustedDirectory, Distrust> {
         TrustedDirectory::make(&self.run(), Mode::from_raw_mode(0o755))
     }
 
-    /// Refuses a root whose lasting state others could have put there, or could put something else in the place of. Where there is none yet, that is seen when it is made;
-    /// the directory of run-time state is looked at by the daemon, and by who starts it.
+    /// Refuses a root whose lasting state others could have put there, or could put something else in the place of.
+    /// Where there is none yet, that is seen when it is made; the directory of run-time state is looked at by the
+    /// daemon, and by who starts it.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         match TrustedDirectory::open(&self.0.join("var/lib/pando")) {
             Err(Distrust::Call { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),

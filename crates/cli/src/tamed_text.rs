@@ -1,6 +1,8 @@
-//! A stream of a guest's text made harmless for a terminal: its colours stay, what else drives terminals is shown and does nothing.
+//! A stream of a guest's text made harmless for a terminal: its colours stay, what else drives terminals is shown and
+//! does nothing.
 //!
-//! Programs colour what they print, so whole sequences of colours (`ESC [ … m`) pass. Titles, clipboards, answers to questions, cursors, other character sets do not.
+//! Programs colour what they print, so whole sequences of colours (`ESC [ … m`) pass. Titles, clipboards, answers to
+//! questions, cursors, other character sets do not.
 
 /// Where in the stream something may begin that drives a terminal.
 #[derive(Debug, Default)]

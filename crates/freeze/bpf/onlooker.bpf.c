@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * What a stopped process would have to be asked otherwise, a system call of its own for each answer: an iterator over its threads tells it of them while
- * they stand still. See src/bpf/task_records.rs, which reads the records.
+ * What a stopped process would have to be asked otherwise, a system call of its own for each answer: an iterator over
+ * its threads tells it of them while they stand still. See src/bpf/task_records.rs, which reads the records.
  *
  * Where this kernel has something else than what is known of it here, nothing is told, and the process is asked.
  */
@@ -119,7 +119,10 @@ struct bpf_iter__task {
 #define USER_DISPATCH 16
 #define OWN_SEGMENTS 32
 
-/* What security modules keep for who somebody is begins with so many words; the reader has found out which of them, if any, leads to a Landlock domain. */
+/*
+ * What security modules keep for who somebody is begins with so many words; the reader has found out which of them, if
+ * any, leads to a Landlock domain.
+ */
 #define SECURITY 4
 
 struct thread {
@@ -138,8 +141,10 @@ struct thread {
 	/* Whether the process's record follows, which stands behind its first thread. */
 	u64 leads;
 	u64 personality;
-	/* Until when it would sleep, wait for a word, or for files, and by which clock the first; whichever of them the following is about. Others are by the
-	 * monotonic clock. 0: for ever. */
+	/*
+	 * Until when it would sleep, wait for a word, or for files, and by which clock the first; whichever of them the
+	 * following is about. Others are by the monotonic clock. 0: for ever.
+	 */
 	u64 sleeps_until, word_until, files_until, clock;
 	/* What the kernel would go on with a call by in which it was interrupted, if it is in one. */
 	char restart[40];
@@ -271,8 +276,9 @@ static long add_part(u64 processor, struct parts *parts)
 #define WHOLE 3
 
 /*
- * A request counts from when it is made until it is gone, wherever that is, and the context counts as one more. Of a process that stands still they only become fewer: who
- * adds the parts up meanwhile may find too many, and never too few.
+ * A request counts from when it is made until it is gone, wherever that is, and the context counts as one more. Of a
+ * process that stands still they only become fewer: who adds the parts up meanwhile may find too many, and never too
+ * few.
  */
 static __always_inline u32 requests_of(struct kioctx *kioctx)
 {

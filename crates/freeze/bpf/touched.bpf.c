@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * Which entries of open directories were touched since an instant: their inodes in memory say when they last changed, and going through the names that the
- * kernel has of a directory takes a tenth of asking for each by a system call of its own. It is run for every open file of the process that reads the
- * iterator, and tells of the directories among them that this asks for. See src/touched.rs.
+ * Which entries of open directories were touched since an instant: their inodes in memory say when they last changed,
+ * and going through the names that the kernel has of a directory takes a tenth of asking for each by a system call of
+ * its own. It is run for every open file of the process that reads the iterator, and tells of the directories among
+ * them that this asks for. See src/touched.rs.
  *
- * A name that the kernel has forgotten is not told of, and one that it forgets in this moment may lead elsewhere: what is read is of no fault ever, and the
- * reader counts.
+ * A name that the kernel has forgotten is not told of, and one that it forgets in this moment may lead elsewhere: what
+ * is read is of no fault ever, and the reader counts.
  */
 
 #include <linux/bpf.h>
@@ -18,8 +19,10 @@ typedef __u64 u64;
 
 #define OURS __attribute__((preserve_access_index))
 
-/* The kernel's types, as far as they are needed; the loader finds the fields' places in the running kernel. Times of inodes are so since Linux 6.11, children since
- * 6.8. */
+/*
+ * The kernel's types, as far as they are needed; the loader finds the fields' places in the running kernel. Times of
+ * inodes are so since Linux 6.11, children since 6.8.
+ */
 struct hlist_node { struct hlist_node *next; } OURS;
 struct hlist_head { struct hlist_node *first; } OURS;
 struct hlist_bl_node { struct hlist_bl_node **pprev; } OURS;

@@ -18,7 +18,7 @@
 //! | `stop` | stopping processes, calls in their place, interrupted calls, snapshots | `inspect` |
 //! | `bpf` | programs in the kernel: the iterator over tasks, the map of touched files | `stop`, `inspect` |
 //! | `capture` | what processes have becomes an image: a file for each kind of object | `bpf`, `stop`, `inspect` |
-//! | `restore` | an image becomes a script: a file for each kind of object, and `plan` | `image`, a little of `inspect` |
+//! | `restore` | an image becomes a script: a file for each kind, and `plan` | `image`, a little of `inspect` |
 //! | `precheck` | what cannot be frozen: a file for each kind of object, and `survey` of all | all above |
 //! | `likeness` | how a clone differs from its image | `capture`, `restore` |
 //! | `clone` | the holder, and the making of clones | `restore`, `likeness` |

@@ -319,10 +319,7 @@ mod tests {
     fn bounded_memory_bounds_swap_unless_something_else_is_said() {
         let limit = ("memory.limit", "64M");
         assert_eq!(lines(true, &[limit]), ["memory.max=67108864", "memory.swap.max=67108864"]);
-        assert_eq!(
-            lines(false, &[limit]),
-            ["memory.limit_in_bytes=67108864", "memory.memsw.limit_in_bytes=134217728"]
-        );
+        assert_eq!(lines(false, &[limit]), ["memory.limit_in_bytes=67108864", "memory.memsw.limit_in_bytes=134217728"]);
         assert_eq!(lines(true, &[limit, ("memory.swap", "1G")])[1], "memory.swap.max=1073741824");
     }
 

@@ -7,13 +7,13 @@
 //! ```text
 //!   freezer ──Hold: script, root──▶ holder      staging steps: map, copy out of the frozen processes, collapse
 //!   cloner  ──Clone: fds─────────▶ holder ──clone3(VM|VFORK)──▶ entrant: cgroups, namespaces
-//!                                             └──clone3(VM|VFORK, set_tid)──▶ maker, in the clone's pid namespace: opens what
-//!                                                    is shared, then forks each process, which forks its children,
-//!                                                    takes its own steps, makes its threads; the maker exits, and
-//!                                                    what it forked belongs to the clone's first process
+//!                                     └──clone3(VM|VFORK, set_tid)──▶ maker, in the clone's pid namespace
+//!                                    the maker opens what is shared, then forks each process, which forks its
+//!                                    children, takes its own steps, makes its threads; the maker exits, and what it
+//!                                    forked belongs to the clone's first process
 //!   cloner  ◀──one Report a process─ every thread waits at the gate
-//!   cloner  opens the gate ────────▶ every thread takes its last steps and returns into the frozen program (rt_sigreturn);
-//!                                    the last one of a process unmaps all of this
+//!   cloner  opens the gate ────────▶ every thread takes its last steps and returns into the frozen program
+//!                                    (rt_sigreturn); the last one of a process unmaps all of this
 //! ```
 //!
 //! A first process that is one of the image is forked by nobody: it executes this program, and becomes what it is to be

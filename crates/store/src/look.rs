@@ -146,7 +146,8 @@ const NAMES: usize = 32 << 10;
 
 impl Tree<'_> {
     /// One directory, which is called `name` in the one at `at` and `path` in the tree, and in parallel those below it:
-    /// each is a task of its own, so that no stack is as deep as the tree, and no directory stays open but for those in it.
+    /// each is a task of its own, so that no stack is as deep as the tree, and no directory stays open but for those in
+    /// it.
     fn directory<'a>(&'a self, scope: &rayon::Scope<'a>, at: &Arc<OwnedFd>, name: &Path, path: PathBuf) {
         // Too deep to be named, or gone: it is left as it is.
         if path.as_os_str().len() >= LONGEST_PATH {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * What a transaction looked up. Its view has dentries of its own, one for each name that it ever looked up, the missing ones included; walking them
- * costs nothing while it runs. This program walks those of one overlay from its root down, when nobody is in it any more. See src/read_set.
+ * What a transaction looked up. Its view has dentries of its own, one for each name that it ever looked up, the missing
+ * ones included; walking them costs nothing while it runs. This program walks those of one overlay from its root down,
+ * when nobody is in it any more. See src/read_set.
  *
  * Beside each name stands what the live tree's own dentry says: where it is, and when its inode was last changed. For
  * nearly all names that is the whole validation, and saves its reader a system call or three for each.
  *
- * Everything is read as what may be gone: a dentry that the kernel frees meanwhile gives nonsense, never a fault, and the walk's reader
- * finds out by the canary.
+ * Everything is read as what may be gone: a dentry that the kernel frees meanwhile gives nonsense, never a fault, and
+ * the walk's reader finds out by the canary.
  *
- * The same program tells who has a named fifo open: it sees every open file that it is run over. A second one tells which processes have memory at all: on
- * many machines most of what /proc lists are the kernel's own threads, and asking there of each takes longer than a short command.
+ * The same program tells who has a named fifo open: it sees every open file that it is run over. A second one tells
+ * which processes have memory at all: on many machines most of what /proc lists are the kernel's own threads, and
+ * asking there of each takes longer than a short command.
  */
 
 #include <linux/bpf.h>
@@ -43,7 +45,9 @@ struct inode {
 /* Until Linux 6.11, since 6.6. */
 struct timespec64 { s64 tv_sec; long tv_nsec; } OURS;
 struct inode___before { struct timespec64 __i_ctime; } OURS;
-/* What counts what becomes of a dentry, two for each: it gets an inode, loses it, is moved, is taken out of the hash. */
+/*
+ * What counts what becomes of a dentry, two for each: it gets an inode, loses it, is moved, is taken out of the hash.
+ */
 struct seqcount { unsigned int sequence; } OURS;
 struct seqcount_spinlock { struct seqcount seqcount; } OURS;
 struct dentry {
@@ -100,7 +104,10 @@ struct bpf_iter__task_file {
 /* At most so many names; a view with more is not validated, and said so. */
 #define MOST (1 << 23)
 
-/* As it is found: whoever reads it judges. Each comparison here would be another way for the kernel to follow when it verifies the program. */
+/*
+ * As it is found: whoever reads it judges. Each comparison here would be another way for the kernel to follow when it
+ * verifies the program.
+ */
 struct record {
 	u64 self, parent, inode;
 	/* The live tree's dentry, where that is, what hashes it, and its inode. */
@@ -126,12 +133,15 @@ struct {
 	__type(value, struct record);
 } scratch SEC(".maps");
 
-/* Set by the loader before the walk: its descriptor of a file in the view. Or that it asks for fifos, over all processes. */
+/*
+ * Set by the loader before the walk: its descriptor of a file in the view. Or that it asks for fifos, over all
+ * processes.
+ */
 struct request { u32 fd; u32 fifos; };
 
 /*
- * Read by it afterwards; and where the walk is. What stands in a map is unknown to the kernel when it verifies the program, which then follows a
- * step once: of what stands on the stack it knows each value, and follows one for each.
+ * Read by it afterwards; and where the walk is. What stands in a map is unknown to the kernel when it verifies the
+ * program, which then follows a step once: of what stands on the stack it knows each value, and follows one for each.
  */
 struct outcome {
 	u64 done, lost;
@@ -157,8 +167,9 @@ struct {
 struct walk { struct outcome *outcome; };
 
 /*
- * A pointer that is nobody's to hold, to be read by plain loads, which take a tenth of the time of bpf_probe_read_kernel(); where it leads nowhere they give zero
- * (Linux 6.2). The overlay's own types may be a module's, for which there is none of this.
+ * A pointer that is nobody's to hold, to be read by plain loads, which take a tenth of the time of
+ * bpf_probe_read_kernel(); where it leads nowhere they give zero (Linux 6.2). The overlay's own types may be a
+ * module's, for which there is none of this.
  */
 #define AT(pointer, type) ((struct type *)bpf_rdonly_cast((void *)(pointer), bpf_core_type_id_kernel(struct type)))
 
@@ -172,13 +183,17 @@ static __always_inline u64 lower_of(u64 inode)
 	return (u64)BPF_CORE_READ(entry, __lowerstack[0].dentry);
 }
 
-/* What an overlay notes of a name in place of a pointer (Linux 6.5): that it hides one of the live tree. Of a new directory it says so in any case. */
+/*
+ * What an overlay notes of a name in place of a pointer (Linux 6.5): that it hides one of the live tree. Of a new
+ * directory it says so in any case.
+ */
 #define HIDES 2
 
 /*
- * Whether the changed object of a name may have taken the place of another: it was renamed to it, or made elsewhere and put over what hid one that had been removed. One
- * that was made where nothing was has had no other inode, and no other name, than its first: its dentry got the one, and that was all, in the view and below it. The one
- * below is that of its first name; of others the view alone tells.
+ * Whether the changed object of a name may have taken the place of another: it was renamed to it, or made elsewhere and
+ * put over what hid one that had been removed. One that was made where nothing was has had no other inode, and no other
+ * name, than its first: its dentry got the one, and that was all, in the view and below it. The one below is that of
+ * its first name; of others the view alone tells.
  */
 static __always_inline u8 may_replace(struct dentry *at, u64 inode, u16 mode)
 {
@@ -246,8 +261,8 @@ static __always_inline void tell(struct dentry *at, struct outcome *walk)
 }
 
 /*
- * One step of the walk, down first, then to the side, then up. Back at the root it tells the missing names there once more: one that is still among them was
- * there as long as the walk went on, wherever in the order it stands.
+ * One step of the walk, down first, then to the side, then up. Back at the root it tells the missing names there once
+ * more: one that is still among them was there as long as the walk went on, wherever in the order it stands.
  */
 static long step(u64 number, struct walk *handed)
 {
@@ -314,7 +329,10 @@ int read_set(struct bpf_iter__task_file *context)
 		fifo(task, file, outcome);
 		return 0;
 	}
-	/* Who reads the iterator runs it. Its number is not asked for by the loader, which knows only the one in its own pid namespace. */
+	/*
+	 * Who reads the iterator runs it. Its number is not asked for by the loader, which knows only the one in its
+	 * own pid namespace.
+	 */
 	if (task->tgid != (int)(bpf_get_current_pid_tgid() >> 32) || context->fd != request->fd)
 		return 0;
 	u64 root = (u64)BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);

@@ -142,7 +142,8 @@ fn the_daemon_is_killed_at_every_step(sandbox: &Sandbox) {
     }
 }
 
-/// Directories in directories, as deep as a path can name, each with others beside it; and a file of terabytes without data.
+/// Directories in directories, as deep as a path can name, each with others beside it; and a file of terabytes without
+/// data.
 fn no_tree_is_too_deep(sandbox: &Sandbox) {
     let make = "mkdir /deep && cd /deep && i=0 && while [ $i -lt 1990 ]; do mkdir d e f && cd d || exit; i=$((i+1)); done; \
         head -c 100000 /dev/zero | tr '\\0' x >/deep/e/file; truncate -s 4T /hollow; echo done";

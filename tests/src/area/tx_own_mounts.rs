@@ -1,5 +1,5 @@
-//! What a command mounts in a namespace of its own is the transaction's, but for what is in the live tree: a mount that is
-//! read-only inside stays so, and the file system of a device that is in use is not had once more.
+//! What a command mounts in a namespace of its own is the transaction's, but for what is in the live tree: a mount that
+//! is read-only inside stays so, and the file system of a device that is in use is not had once more.
 
 use crate::case::{Case, skip};
 use crate::line::Line;
@@ -16,7 +16,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_own_mounts::what_it_mounts_itself_it_changes", own).needs(UNSHARE),
 ];
 
-/// Makes a mount writable by a call that has no word in the C library: open_tree_attr(2) with MOUNT_ATTR_RDONLY cleared.
+/// Makes a mount writable by a call that has no word in the C library: open_tree_attr(2) with MOUNT_ATTR_RDONLY
+/// cleared.
 const OPEN_TREE_ATTR: &str = "import ctypes, struct, sys
 attr = struct.pack('QQQQ', 0, 1, 0, 0)
 libc = ctypes.CDLL(None, use_errno=True)

@@ -5,9 +5,9 @@
 //!   host ◀─unpack── pipe ◀──Copy out── guest's side: pack      (hostile: reader ─▶ landing ─▶ openat2 beneath it)
 //! ```
 //!
-//! What comes out of a guest was written by the guest's root. A process without powers reads it, and nothing in it is believed: names are resolved by the
-//! kernel below the destination and through no symbolic link, extension headers are bounded, devices are left out,
-//! setuid and setgid bits and owners are dropped.
+//! What comes out of a guest was written by the guest's root. A process without powers reads it, and nothing in it is
+//! believed: names are resolved by the kernel below the destination and through no symbolic link, extension headers are
+//! bounded, devices are left out, setuid and setgid bits and owners are dropped.
 
 mod landing;
 mod pack;

@@ -40,7 +40,8 @@ pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Re
         // Who names a place there means it.
         walks_everywhere: is_virtual(source).unwrap_or(false),
     };
-    // The way up to the source is the user's word, and its links are followed. What is below may be somebody's who changes it meanwhile.
+    // The way up to the source is the user's word, and its links are followed. What is below may be somebody's who
+    // changes it meanwhile.
     let (top, first) = match &name {
         Some(name) => (source.parent().filter(|parent| !parent.as_os_str().is_empty()), name.clone()),
         None => (Some(source), PathBuf::from(".")),
@@ -74,7 +75,8 @@ fn is_virtual(path: &Path) -> std::io::Result<bool> {
     Ok(VIRTUAL.contains(&rustix::fs::statfs(path)?.f_type))
 }
 
-/// Opens what has a path below a directory. A name that became a link meanwhile leads nowhere: its owner, who may be anybody, would have root read for him what he cannot.
+/// Opens what has a path below a directory. A name that became a link meanwhile leads nowhere: its owner, who may be
+/// anybody, would have root read for him what he cannot.
 fn open_below(top: &OwnedFd, path: &Path, flags: OFlags) -> std::io::Result<OwnedFd> {
     const MOST_TRIES: u32 = 64;
     let confined = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -99,7 +101,8 @@ struct Packer<W: Write> {
     walks_everywhere: bool,
 }
 
-/// File systems that show the kernel's objects as files (linux/magic.h): proc, sysfs, cgroup, cgroup2, devpts, mqueue, bpf, debugfs, tracefs, securityfs.
+/// File systems that show the kernel's objects as files (linux/magic.h): proc, sysfs, cgroup, cgroup2, devpts, mqueue,
+/// bpf, debugfs, tracefs, securityfs.
 const VIRTUAL: [i64; 10] = [
     0x9fa0,
     0x6265_6572,
@@ -116,7 +119,8 @@ const VIRTUAL: [i64; 10] = [
 /// The most that is read of a file whose size nobody knows before.
 const MOST_UNKNOWN: u64 = 16 << 20;
 
-/// Whether a file may have more or less in it than it says: one of the kernel's own, which says nothing, or a page. None of those takes blocks.
+/// Whether a file may have more or less in it than it says: one of the kernel's own, which says nothing, or a page.
+/// None of those takes blocks.
 fn is_of_unknown_size(status: &Metadata) -> bool {
     const PAGES: u64 = 64 << 10;
     status.blocks() == 0 && status.len() <= PAGES
@@ -187,8 +191,8 @@ impl<W: Write> Packer<W> {
     }
 }
 
-/// As many bytes as the header said: the beginning of a file that grows meanwhile, and an error for one that shrinks. What it had is lost then, and zeros in its place
-/// would be taken for it.
+/// As many bytes as the header said: the beginning of a file that grows meanwhile, and an error for one that shrinks.
+/// What it had is lost then, and zeros in its place would be taken for it.
 struct Exactly {
     file: File,
     left: u64,

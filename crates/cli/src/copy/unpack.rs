@@ -26,7 +26,8 @@ enum Trust {
 /// Beneath the destination, through no symbolic link: what an earlier entry made does not lead a later one astray.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Unpacks the host's own stream, inside the guest; the answer names the entries that were left out (devices and FIFOs).
+/// Unpacks the host's own stream, inside the guest; the answer names the entries that were left out (devices and
+/// FIFOs).
 pub(crate) fn unpack_own(stream: impl Read, landing: Landing) -> anyhow::Result<Vec<String>> {
     let mut unpacker = Unpacker::new(landing, Trust::Own)?;
     for_each(stream, |entry, content| unpacker.named(entry, content))?;

@@ -1,11 +1,12 @@
 //! What Pando is for, done once in small on this machine: `pando doctor --try`.
 //!
-//! The probes say what the kernel grants; this says that it is enough. Each step is this program's own command line, as a user would type it, on a state
-//! root of its own with a daemon of its own. Nothing of the machine's real state is touched, and nothing stays.
+//! The probes say what the kernel grants; this says that it is enough. Each step is this program's own command line, as
+//! a user would type it, on a state root of its own with a daemon of its own. Nothing of the machine's real state is
+//! touched, and nothing stays.
 //!
 //! ```text
 //!   place   a state root in a scratch directory, a tree with this program in it ─┐
-//!   steps   run · create · start · exec · freeze · clone · tx · rm ──────────────┴─▶ Outcome: name, time, or what went wrong
+//!   steps   run · create · start · exec · freeze · clone · tx · rm ──────────────┴─▶ Outcome: name, time, or fault
 //! ```
 
 mod place;

@@ -125,7 +125,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Reads a pipe on a thread of its own, so that neither can block the other. What is too long is dropped, not left unread.
+/// Reads a pipe on a thread of its own, so that neither can block the other. What is too long is dropped, not left
+/// unread.
 fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

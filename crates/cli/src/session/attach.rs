@@ -27,8 +27,9 @@ const REST: Duration = Duration::from_millis(50);
 /// How long after the exit output may still be on its way through the terminal, when a process left behind keeps that
 /// open.
 const LAST_OUTPUT: Duration = Duration::from_millis(100);
-/// How long after the exit output is waited for at all, and how much of it is read: a process left behind may never stop writing. A pipe and a terminal hold no more
-/// than that, so of what the command printed nothing is lost. The time in which a slow reader takes it does not count.
+/// How long after the exit output is waited for at all, and how much of it is read: a process left behind may never
+/// stop writing. A pipe and a terminal hold no more than that, so of what the command printed nothing is lost. The time
+/// in which a slow reader takes it does not count.
 const LAST_READ: Duration = Duration::from_secs(3);
 const LAST_BYTES: usize = 2 << 20;
 
@@ -68,8 +69,9 @@ fn attach_plainly(
     converse_surely(root, Given { stdio: given.as_ref(), beside, until }, &options.detach_keys, &method)
 }
 
-/// The same for a process whose standard descriptors are not all the caller's: those that are given stand in the place of his, and it has no terminal then.
-/// What is to go along `beside` them is the last of the call's descriptors. When the other end of `until` is closed the process is waited for no longer.
+/// The same for a process whose standard descriptors are not all the caller's: those that are given stand in the place
+/// of his, and it has no terminal then. What is to go along `beside` them is the last of the call's descriptors. When
+/// the other end of `until` is closed the process is waited for no longer.
 pub(crate) fn attach_instead(
     root: &StateRoot,
     options: TerminalOptions,
@@ -105,8 +107,8 @@ fn converse_surely(root: &StateRoot, given: Given<'_>, keys: &DetachKeys, method
     end(session, ended)
 }
 
-/// Makes a call, and carries for it to its end. [`Broken::Unread`] is an error of its own where the call can be made again. Without descriptors, given or the
-/// caller's own, the process gets a terminal.
+/// Makes a call, and carries for it to its end. [`Broken::Unread`] is an error of its own where the call can be made
+/// again. Without descriptors, given or the caller's own, the process gets a terminal.
 fn converse(
     root: &StateRoot,
     given: Given<'_>,
@@ -272,7 +274,8 @@ impl Session {
         self.outward.iter().any(|relay| relay.writable().is_some())
     }
 
-    /// Nobody reads what the terminal shows any more. The command learns of it as of every terminal that is gone: by SIGHUP.
+    /// Nobody reads what the terminal shows any more. The command learns of it as of every terminal that is gone: by
+    /// SIGHUP.
     fn hang_up(&mut self) {
         (self.master, self.raw) = (None, None);
         self.inward.clear();

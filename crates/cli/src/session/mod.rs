@@ -1,7 +1,7 @@
 //! A process in a guest, tied to the caller: its input and output, its terminal, its signals, its exit code.
 //!
 //! ```text
-//!   no terminal   fds 0–2 ──as they are──▶ process          (a terminal or a file to write to: a pipe of ours, and a relay)
+//!   no terminal   fds 0–2 ──as they are──▶ process          (a terminal or file to write to: a pipe, and a relay)
 //!   terminal      caller's tty ◀──relay──▶ master ⇄ slave   (the slave is the guest's own; ours never goes inside)
 //!   signals       signalfd ──Signal, on a second connection──▶ process
 //! ```

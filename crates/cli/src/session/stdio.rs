@@ -18,7 +18,8 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// From the caller's, but for those that are given. One that was closed is /dev/null by now: the standard library sees to it before `main`.
+    /// From the caller's, but for those that are given. One that was closed is /dev/null by now: the standard library
+    /// sees to it before `main`.
     pub(crate) fn of_caller_but(given: &[Option<File>; 3]) -> anyhow::Result<Self> {
         let mut stdio = Self { descriptors: Vec::with_capacity(3), inward: Vec::new(), outward: Vec::new() };
         let mut carried = Vec::new();

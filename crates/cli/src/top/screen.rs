@@ -49,7 +49,8 @@ const BEHIND: [u16; 7] = [21, 22, 9, 13, 13, 6, 3];
 /// The least that is left for names.
 const LEAST_NAME: u16 = 16;
 
-/// The widths of the columns that there is room for. A name that is squeezed to nothing by what stands behind it would leave rows of nobody.
+/// The widths of the columns that there is room for. A name that is squeezed to nothing by what stands behind it would
+/// leave rows of nobody.
 fn widths(screen: u16) -> Vec<Constraint> {
     let mut left = screen.saturating_sub(LEAST_NAME);
     let fits = |width: &&u16| {

@@ -1,7 +1,8 @@
-//! `pando carry-output`: carries what a command's descendants print into a file of the caller's, after `pando` has ended with the command.
+//! `pando carry-output`: carries what a command's descendants print into a file of the caller's, after `pando` has
+//! ended with the command.
 //!
-//! A guest prints into a file through a pipe (`session::stdio`). Processes that the command leaves behind would be killed by the next word they print, were nobody
-//! there to take it.
+//! A guest prints into a file through a pipe (`session::stdio`). Processes that the command leaves behind would be
+//! killed by the next word they print, were nobody there to take it.
 
 use super::Verb;
 use crate::session::End;

@@ -117,7 +117,8 @@ fn into_guest(
     match (written, finished(&mut client, reason)) {
         // The guest's side stopped reading because it failed: its reason is the reason.
         (Err(error), Err(reason)) if stopped_reading(&error) => Err(reason).with_context(what),
-        // It had read to the end of the archive. Writers fill their last block up with zeros, as tar(1) does, and nobody needs those.
+        // It had read to the end of the archive. Writers fill their last block up with zeros, as tar(1) does, and
+        // nobody needs those.
         (Err(error), Ok(())) if stopped_reading(&error) => Ok(0),
         (Err(error), _) => Err(error),
         (Ok(()), finished) => finished.with_context(what).map(|()| 0),

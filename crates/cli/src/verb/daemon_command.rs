@@ -46,7 +46,8 @@ Examples:
             rustix::process::setsid().context("cannot leave the session of the caller")?;
             crate::callers_traits::shed();
         }
-        // Whoever started it may have blocked some, a command that stands for a process among them; it has to hear of its own end.
+        // Whoever started it may have blocked some, a command that stands for a process among them; it has to hear of
+        // its own end.
         nix::sys::signal::SigSet::empty()
             .thread_set_mask()
             .map_err(std::io::Error::from)
@@ -93,7 +94,8 @@ impl Verb for Spawner {
     const HIDDEN: bool = true;
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
-        // Guests are not, however urgent whoever started the daemon was; control groups of version 1 would not even take them in.
+        // Guests are not, however urgent whoever started the daemon was; control groups of version 1 would not even
+        // take them in.
         pando_kernel::real_time::leave().context("cannot be an ordinary process")?;
         pando_daemon::spawn(&Places::new(root.directory())).context("cannot be the spawner")?;
         Ok(0)

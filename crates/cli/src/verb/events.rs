@@ -34,7 +34,11 @@ It goes on until it is interrupted.";
         loop {
             let answer = client.receive::<Happened>().context("cannot follow the events")?;
             let event = answer.reply.event;
-            print(&if self.json { printable_json(&serde_json::to_string(&event)?) + "\n" } else { line(&event, &zone) })?;
+            print(&if self.json {
+                printable_json(&serde_json::to_string(&event)?) + "\n"
+            } else {
+                line(&event, &zone)
+            })?;
             if !answer.continues {
                 return Ok(0);
             }

@@ -18,7 +18,8 @@ pub(crate) struct Freeze {
     /// Wait until the image is on the disk, which it otherwise gets to behind the command
     #[arg(long)]
     wait: bool,
-    /// Compare no clone with what was frozen: neither a trial clone before the guest is ended (--stop), nor the image's first one
+    /// Compare no clone with what was frozen: neither a trial clone before the guest is ended (--stop), nor the image's
+    /// first one
     #[arg(long)]
     no_check: bool,
     /// The guest

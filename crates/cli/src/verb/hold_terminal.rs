@@ -1,7 +1,8 @@
 //! `pando hold-terminal`: keeps the master of a guest's terminal open after its user has detached.
 //!
 //! A terminal whose master is closed hangs up, and its processes with it; one whose master is not read fills up, and
-//! they stop. The daemon cannot keep it: it may be restarted at any time, and a terminal's master cannot be found again.
+//! they stop. The daemon cannot keep it: it may be restarted at any time, and a terminal's master cannot be found
+//! again.
 
 use super::Verb;
 use crate::state_root::StateRoot;

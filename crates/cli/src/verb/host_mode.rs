@@ -10,7 +10,8 @@ use pando_net::shared::{Pins, Stack, host};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HostMode {
-    /// on: from now on; off: servers that are there already stay as they are until they end. Without it: which of both it is
+    /// on: from now on; off: servers that are there already stay as they are until they end. Without it: which of both
+    /// it is
     change: Option<Change>,
 }
 

@@ -62,11 +62,12 @@ enum What {
         name: Option<String>,
         /// Grant what the image wants of this machine beyond what every guest has
         ///
-        /// Whoever made the image wrote what its clones ask for. Without this, one that asks for more than a guest has by default is refused, and what it asks for
-        /// is said.
+        /// Whoever made the image wrote what its clones ask for. Without this, one that asks for more than a guest has
+        /// by default is refused, and what it asks for is said.
         #[arg(long, value_name = "WHAT", value_delimiter = ',')]
         allow: Vec<Grant>,
-        /// Import it only if one of the signers in this file has signed it (ssh-keygen(1), ALLOWED SIGNERS) [default: what pando.toml says]
+        /// Import it only if one of the signers in this file has signed it (ssh-keygen(1), ALLOWED SIGNERS) [default:
+        /// what pando.toml says]
         #[arg(long, value_name = "ALLOWED_SIGNERS")]
         verify: Option<PathBuf>,
         /// Say as JSON what was imported, and who signed it

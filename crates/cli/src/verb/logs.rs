@@ -69,7 +69,8 @@ fn open(client: &mut Client, name: &str) -> anyhow::Result<File> {
     Ok(File::from(log))
 }
 
-/// Where something stands from `at` on: the beginning of a long log was cut away and is a hole. None where nothing does.
+/// Where something stands from `at` on: the beginning of a long log was cut away and is a hole. None where nothing
+/// does.
 fn standing(log: &File, at: u64) -> anyhow::Result<Option<u64>> {
     match seek(log, SeekFrom::Data(at)) {
         Ok(standing) => Ok(Some(standing)),
@@ -88,7 +89,8 @@ fn next_line(log: &File, at: u64) -> anyhow::Result<u64> {
     Ok(at + newline.map_or(0, |newline| newline as u64 + 1))
 }
 
-/// Where a log is printed. Of what goes to a terminal colours are left, and nothing that drives it: a guest may have written anything.
+/// Where a log is printed. Of what goes to a terminal colours are left, and nothing that drives it: a guest may have
+/// written anything.
 struct Paper {
     tamed: Option<TamedText>,
 }

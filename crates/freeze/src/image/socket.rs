@@ -10,7 +10,7 @@ pub struct UnixSocket {
     /// Which network namespace it belongs to, an index into [`Image::net_spaces`](super::Image::net_spaces); none if
     /// the first process's.
     pub net_space: Option<usize>,
-    /// The socket's type: `SOCK_*`.
+    /// The type of the socket: `SOCK_*`.
     pub kind: i32,
     /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
     pub name: Vec<u8>,
@@ -83,7 +83,7 @@ impl UnixSocket {
 pub struct PlainSocket {
     /// The socket's address family: `AF_*`.
     pub family: i32,
-    /// The socket's type: `SOCK_*`.
+    /// The type of the socket: `SOCK_*`.
     pub kind: i32,
     /// `IPPROTO_*`, or which of netlink's.
     pub protocol: i32,

@@ -57,7 +57,7 @@ pub struct Credentials {
     pub further: Vec<u32>,
     /// Inheritable, permitted, effective, bounding, ambient capabilities.
     pub capabilities: [u64; 5],
-    /// Secure bits: `SECBIT_*`, or'ed.
+    /// The thread's secure bits: `SECBIT_*`, or'ed.
     pub secure_bits: u64,
     /// Whether it can never gain privilege.
     pub no_new_privileges: bool,

@@ -112,8 +112,8 @@ fn ask_threads(process: &mut Stopped) -> Result<Vec<Thread>, FreezeError> {
     Ok(seized)
 }
 
-/// Waits until threads stand still that were asked to, each given with the place of its process, and adds them to those.
-/// The first that does not stop in time is named.
+/// Waits until threads stand still that were asked to, each given with the place of its process, and adds them to
+/// those. The first that does not stop in time is named.
 fn wait_for(asked: Vec<(usize, Thread)>, stopped: &mut [Stopped]) -> Result<Option<Refusal>, FreezeError> {
     let mut asked = VecDeque::from(asked);
     while let Some((place, thread)) = asked.pop_front() {

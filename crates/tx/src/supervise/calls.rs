@@ -1,5 +1,6 @@
 //! Every system call of Linux 6.18 on x86-64, and what a transaction on the host does with it: what the table in
-//! docs/transactions-calls.md is made of. The groups are those of the table of TxOS's paper, which had 303 calls to tell of.
+//! docs/transactions-calls.md is made of. The groups are those of the table of TxOS's paper, which had 303 calls to
+//! tell of.
 
 /// A group of calls.
 #[derive(Clone, Copy, Debug)]

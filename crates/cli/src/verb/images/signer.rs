@@ -13,7 +13,8 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// With the key in a file. Whether that can sign shows when it does, and whether there is anything to sign with before anything is written.
+    /// With the key in a file. Whether that can sign shows when it does, and whether there is anything to sign with
+    /// before anything is written.
     pub(super) fn new(key: &Path) -> anyhow::Result<Self> {
         std::fs::metadata(key).with_context(|| format!("cannot sign with '{}'", key.display()))?;
         Ok(Self { key: key.to_owned() })

@@ -70,8 +70,8 @@ pub(crate) struct Canary {
 
 impl Canary {
     /// One for a command that enters a view in which the calling thread is. A file system whose mount point others have
-    /// removed since has gone from the view as well (rmdir(2) detaches what is mounted there in other namespaces): nothing
-    /// more is looked up in it.
+    /// removed since has gone from the view as well (rmdir(2) detaches what is mounted there in other namespaces):
+    /// nothing more is looked up in it.
     pub(crate) fn of_entered(parts: &[OverlayPart]) -> io::Result<Self> {
         let mut open = Vec::new();
         for part in parts {
