@@ -42,7 +42,10 @@ pub use change::split_attribution::FileBaseline;
 pub use change::{Change, Sign};
 pub use journal::commit_error::CommitError;
 pub use prewarm::prewarmed::{HandedOver, Prewarmed, Remains};
-pub use run::{Attempt, Concluded, Lesson, MOST_VIEWS, Otherwise, Retry, RetryPolicy, Runner, Tried, run_with_retries};
+pub use run::{
+    Attempt, Concluded, Feeding, HeldOutput, Lesson, MOST_VIEWS, Otherwise, ReplayedInput, Retry, RetryPolicy, Runner,
+    Tried, run_with_retries,
+};
 pub use state::directory::StateDirectory;
 pub use state::mount_path::Crossing;
 pub use state::name::{BadName, TxName};

@@ -11,9 +11,13 @@
 
 mod attempt;
 mod backoff;
+mod held_output;
 mod lesson;
+mod replayed_input;
 mod retry;
 
 pub use attempt::{Attempt, Tried};
+pub use held_output::HeldOutput;
 pub use lesson::{Lesson, Otherwise};
+pub use replayed_input::{Feeding, ReplayedInput};
 pub use retry::{Concluded, MOST_VIEWS, Retry, RetryPolicy, Runner, run_with_retries};

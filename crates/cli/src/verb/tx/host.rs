@@ -3,12 +3,12 @@
 
 use super::outcome::announce;
 use super::prewarmed::{self, Clearer};
-use super::replayed_input::ReplayedInput;
 use super::run::Run;
 use super::wait::Waiting;
 use crate::state_root::StateRoot;
 use pando_tx::{
-    BeginError, Contention, Lesson, Memory, Retry, Runner, StateDirectory, Transaction, Tried, TxName, ViewPlan,
+    BeginError, Contention, Lesson, Memory, ReplayedInput, Retry, Runner, StateDirectory, Transaction, Tried, TxName,
+    ViewPlan,
 };
 use std::path::PathBuf;
 use std::time::Duration;

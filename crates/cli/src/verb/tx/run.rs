@@ -1,7 +1,6 @@
 //! `pando tx run`: one command, one transaction.
 
 use super::diff;
-use super::held_output::HeldOutput;
 use super::host::OnHost;
 use super::keep::Keep;
 use super::memory_size;
@@ -9,15 +8,15 @@ use super::named_paths::Named;
 use super::outcome::outcome;
 use super::prewarmed::Clearer;
 use super::recover::sweep_soon;
-use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    Attempt, CommitError, CommitRequest, Concluded, Contention, EndError, Ended, HeldSignals, Lesson, Network, Passed,
-    Rest, RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch, WhenUnsupported, run_with_retries,
+    Attempt, CommitError, CommitRequest, Concluded, Contention, EndError, Ended, HeldOutput, HeldSignals, Lesson,
+    Network, Passed, ReplayedInput, Rest, RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch,
+    WhenUnsupported, run_with_retries,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -145,7 +144,7 @@ impl Run {
             .into());
         }
         let begun = Instant::now();
-        let input = ReplayedInput::of_this_process(self.retry == 0)?;
+        let input = ReplayedInput::of_this_process(self.retry == 0).context("cannot pass the input on")?;
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let waiting = Waiting::take()?;
@@ -177,9 +176,15 @@ impl Run {
         let begun = host.begin(&name, &shown, lesson);
         let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
-        let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
-        let mut stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
-        let (input, feeding) = host.input.again()?;
+        let held =
+            (self.output == Output::Commit).then(HeldOutput::new).transpose().context("cannot hold the output")?;
+        let mut stdio = held
+            .as_ref()
+            .map(HeldOutput::descriptors)
+            .transpose()
+            .context("cannot hold the output")?
+            .unwrap_or_default();
+        let (input, feeding) = host.input.again().context("cannot pass the input on")?;
         stdio[0] = input;
         let waited = match transaction.start(plan, &self.command, stdio, self.network()) {
             Ok(running) => host.waiting.wait(running, self.timeout, self.when_unsupported(), Some(&transaction))?,
@@ -217,7 +222,7 @@ impl Run {
         let Left { watch, reached } = left_over;
         sweep_soon(home, watch, clearer);
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
-            held.release()?;
+            held.release().context("cannot pass the held output on")?;
         }
         Ok(Tried { attempt, ended: left, read_only, reached })
     }

@@ -4,13 +4,11 @@
 //! group. A holder keeps the view, and ends the command if this program is killed.
 
 use super::guest;
-use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose, Shifted};
 use super::keep::Keep;
 use super::named_paths::Named;
 use super::outcome::announce;
 use super::recover::sweep_soon;
-use super::replayed_input::ReplayedInput;
 use super::run::{Output, Run};
 use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
@@ -18,8 +16,8 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    Attempt, CommitError, CommitRequest, Contention, EndError, Exclusive, Lesson, Looks, Passed, Retry, RetryPolicy,
-    Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
+    Attempt, CommitError, CommitRequest, Contention, EndError, Exclusive, HeldOutput, Lesson, Looks, Passed,
+    ReplayedInput, Retry, RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -70,7 +68,7 @@ impl Run {
         pando_tx::recover(home).context("cannot look after earlier transactions")?;
         let begun = Instant::now();
         // Even without a retry it may be run again, with the guest to itself.
-        let input = ReplayedInput::of_this_process(false)?;
+        let input = ReplayedInput::of_this_process(false).context("cannot pass the input on")?;
         let contention = super::settings::contention(root)?;
         let ignored = Named::in_guest(target)?.with_links(&self.ignore)?;
         let mut runner = InGuest { run: self, root, home, guest, target, input, contention, ignored };
@@ -127,9 +125,15 @@ impl Run {
         let record = home.records()?.into_iter().find(|record| record.name == *name);
         let record = record.with_context(|| format!("transaction '{name}' has gone"))?;
         lesson.began(record.begun);
-        let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
-        let mut stdio: [Option<File>; 3] = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
-        let (input, feeding) = runner.input.again()?;
+        let held =
+            (self.output == Output::Commit).then(HeldOutput::new).transpose().context("cannot hold the output")?;
+        let mut stdio: [Option<File>; 3] = held
+            .as_ref()
+            .map(HeldOutput::descriptors)
+            .transpose()
+            .context("cannot hold the output")?
+            .unwrap_or_default();
+        let (input, feeding) = runner.input.again().context("cannot pass the input on")?;
         stdio[0] = input;
         let (network, when) = (self.network(), self.when_unsupported());
         let manner = Manner { network, when, note_signals: false, looks: alone.is_none() };
@@ -177,7 +181,7 @@ impl Run {
             pando_tx::abort_open(home, name, alone)?;
         }
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
-            held.release()?;
+            held.release().context("cannot pass the held output on")?;
         }
         let Passed { held: signals, reached, listener, .. } = passed;
         if let Attempt::Committed(_, settled) = &attempt {

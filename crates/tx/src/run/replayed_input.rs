@@ -12,7 +12,7 @@
 //!
 //! A file is read again from where it was; a terminal asks its user again.
 
-use anyhow::Context;
+use pando_kernel::{CallError, Context};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, MemfdFlags, SeekFrom};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
@@ -28,9 +28,10 @@ const BUFFER: usize = 64 << 10;
 /// The least that a pipe can hold: the kernel makes a page of it, the room of one piece.
 const PIECE: usize = 4096;
 
-/// What the input is, and what it takes to have it again.
-pub(super) enum ReplayedInput {
-    /// Nothing need be done.
+/// The standard input of this process, and what it takes to have it again.
+#[derive(Debug)]
+pub enum ReplayedInput {
+    /// Nothing need be done to have it again.
     Plain,
     /// A file that was at this offset.
     File(u64),
@@ -39,7 +40,8 @@ pub(super) enum ReplayedInput {
 }
 
 /// The thread that passes input on. It ends with this value.
-pub(super) struct Feeding {
+#[derive(Debug)]
+pub struct Feeding {
     /// Closed to end the thread.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -56,42 +58,53 @@ impl Drop for Feeding {
 }
 
 impl ReplayedInput {
-    /// Looks at the input; with `once` it is never needed again.
-    pub(super) fn of_this_process(once: bool) -> anyhow::Result<Self> {
+    /// Looks at the standard input of this process. With `once` it is never needed again.
+    ///
+    /// # Errors
+    ///
+    /// What looking at it says, or making a file in memory.
+    pub fn of_this_process(once: bool) -> Result<Self, CallError> {
         let input = rustix::stdio::stdin();
         // One that is closed is none.
         let Ok(stat) = rustix::fs::fstat(input) else { return Ok(Self::Plain) };
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             _ if once => Self::Plain,
-            FileType::RegularFile => Self::File(rustix::fs::tell(input).context("cannot tell where the input is")?),
+            FileType::RegularFile => {
+                Self::File(rustix::fs::tell(input).context(|| "looking where the input is".into())?)
+            }
             FileType::Fifo | FileType::Socket => {
                 let kept = rustix::fs::memfd_create("pando-tx-input", MemfdFlags::CLOEXEC);
-                Self::Kept(kept.context("cannot keep the input")?.into())
+                Self::Kept(kept.context(|| "keeping the input".into())?.into())
             }
             _ => Self::Plain,
         })
     }
 
-    /// The input of a run, where that is not this process's own, and what feeds it.
-    pub(super) fn again(&self) -> anyhow::Result<(Option<File>, Option<Feeding>)> {
+    /// The input of an attempt, where that is not this process's own, and what feeds it.
+    ///
+    /// # Errors
+    ///
+    /// What making a pipe or a thread says, or going back in a file.
+    pub fn again(&self) -> Result<(Option<File>, Option<Feeding>), CallError> {
         match self {
             Self::Plain => Ok((None, None)),
             Self::File(offset) => {
                 rustix::fs::seek(rustix::stdio::stdin(), SeekFrom::Start(*offset))
-                    .context("cannot read the input again")?;
+                    .context(|| "reading the input again".into())?;
                 Ok((None, None))
             }
             Self::Kept(kept) => {
-                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+                let (reader, writer) =
+                    pipe_with(PipeFlags::CLOEXEC).context(|| "making a pipe for the input".into())?;
                 // With room for one piece the kernel says that there is room when the last one was read.
                 let room = rustix::pipe::fcntl_setpipe_size(&writer, PIECE);
-                room.context("cannot make a pipe small")?;
-                let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-                let kept = kept.try_clone().context("cannot keep the input")?;
-                let input = rustix::stdio::stdin().try_clone_to_owned().context("cannot keep the input")?;
+                room.context(|| "making a pipe small".into())?;
+                let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).context(|| "making a pipe for the input".into())?;
+                let kept = kept.try_clone().context(|| "keeping the input".into())?;
+                let input = rustix::stdio::stdin().try_clone_to_owned().context(|| "keeping the input".into())?;
                 let feed = move || feed(&kept, File::from(input), File::from(writer), &stopped);
                 let thread = std::thread::Builder::new().name("pando-input".into()).spawn(feed);
-                let thread = Some(thread.context("cannot start a thread for the input")?);
+                let thread = Some(thread.context(|| "starting a thread for the input".into())?);
                 Ok((Some(reader.into()), Some(Feeding { stop: Some(stop), thread })))
             }
         }
