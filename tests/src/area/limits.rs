@@ -276,9 +276,13 @@ fn swap_is_bounded(sandbox: &Sandbox) {
 /// Nobody fills the machine's swap because nothing was said of it.
 fn bounded_memory_bounds_swap(sandbox: &Sandbox) {
     let megabytes = |name| -> Option<u64> {
-        let value = held(sandbox, name, "memory.swap").pop()?;
+        let seen = sandbox.inspect(name);
+        let groups = seen["cgroups"].as_array().expect("an array").iter().filter_map(|group| group.as_str());
+        let files = groups
+            .flat_map(|group| ["memory.memsw.limit_in_bytes", "memory.swap.max"].map(|file| format!("{group}/{file}")));
+        let value = files.filter_map(|file| std::fs::read_to_string(file).ok()).next()?;
         // What was never bounded is a number too large for any machine, or a word.
-        value.parse().ok().map(|bytes: u64| bytes >> 20).filter(|megabytes| *megabytes < 1 << 30)
+        value.trim().parse().ok().map(|bytes: u64| bytes >> 20).filter(|megabytes| *megabytes < 1 << 30)
     };
     sandbox.guest("bounded", &["--memory", "24M"]);
     let Some(swap) = megabytes("bounded") else { skip("this kernel does not account for swap") };

@@ -65,7 +65,7 @@ fn device(sandbox: &Sandbox) {
     ] {
         let command = format!("{mount}; echo once more >here/file; touch here/new; mount -o remount,ro here; exit 3");
         let line = sandbox.pando(["tx", "run", "--retry", "0", "--", "unshare", "-m", "--propagation", "private"]);
-        let ended = line.args(["sh", "-c", &format!("mkdir here; {command}")]).directory(scratch).run();
+        let ended = line.args(["sh", "-c", &format!("mkdir here; {command}")]).directory(&scratch).run();
         assert_ne!(ended.code(), 0, "{}", ended.err());
         assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "live", "{mount}: {}", ended.err());
         assert!(!disk.at.join("new").exists(), "{mount}");
