@@ -1,6 +1,7 @@
 //! Whether an image that was read can be one at all. What a script is written from is trusted to be consistent: this is where that is found out for
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
+use crate::check_numbers;
 use crate::check_spaces;
 use crate::fork_sharing;
 use crate::image::file::{HIGHEST_TERMINAL, MOST_FILE_WATCHES};
@@ -9,8 +10,8 @@ use crate::image::memory::{PAGE, USER_END};
 use crate::image::namespace::LONGEST_HOST_NAME;
 use crate::image::socket::MOST_IN_FLIGHT;
 use crate::image::{
-    Area, AreaKind, ContentKind, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio, own_proc,
-    pidfd,
+    Area, AreaKind, ContentKind, Descriptor, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio,
+    own_proc, pidfd,
 };
 use crate::in_flight;
 use crate::staging::{self, STAGING};
@@ -123,7 +124,7 @@ fn memory(image: &Image, process: &Process) -> Result<(), Wrong> {
         ensure(aligned && area.start < area.end && area.start >= behind, || of("it has no place"))?;
         ensure(area.end <= REGION || area.start >= STAGING.end, || of("it lies where the restorer works"))?;
         ensure(area.end <= USER_END && area.start >= 0x1000, || of("it lies outside"))?;
-        ensure(area.protection <= 7 && area.advice.len() <= 64, || of("it has no such rights"))?;
+        check_numbers::of_area(area).map_err(|what| of(&what))?;
         behind = area.end;
         kind(image, area).map_err(|what| of(&what))?;
         pages(area).map_err(|what| of(&what))?;
@@ -188,6 +189,10 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     ensure(process.deleted_directory.is_none_or(is_directory), || "its working directory is none".into())?;
     let held = |lease: &Lease| process.descriptors.iter().any(|one| one.number == lease.descriptor);
     ensure(process.leases.iter().all(held), || "a lease is of no file".into())?;
+    ensure(process.descriptors.iter().all(|one| opens_its_own(image, process, one)), || {
+        "it opens a file of /proc that none of a clone's processes could".into()
+    })?;
+    check_numbers::of_process(process)?;
     ensure(process.memory_rules.are_known(), || "it has registered for what there is not".into())?;
     let is_there = process
         .watches
@@ -199,12 +204,21 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     })
 }
 
+/// Whether a process may open what a descriptor of it leads to, if that is a file of /proc that each opens itself. It does so while descriptors of whoever makes it are still
+/// there, and links of /proc lead to any of them.
+fn opens_its_own(image: &Image, process: &Process, descriptor: &Descriptor) -> bool {
+    let about = own_proc::path(image, descriptor.file).and_then(|path| own_proc::about(image.init, path));
+    let flags = image.files[descriptor.file].flags as i32;
+    about.is_none_or(|about| crate::own_proc::opens_its_own(process.pid, about, flags))
+}
+
 pub(crate) fn is_path(path: &str) -> Result<(), Wrong> {
     let plain = path.starts_with('/') && !path.contains('\0') && path.len() < PAGE as usize;
     ensure(plain, || format!("'{}' is no path", path.chars().take(80).collect::<String>()))
 }
 
 fn objects_of(image: &Image) -> Result<(), Wrong> {
+    check_numbers::of_files(image)?;
     for (number, file) in image.files.iter().enumerate() {
         let of = |what: &str| format!("open file {number}: {what}");
         let there = match &file.kind {

@@ -8,6 +8,7 @@ use crate::origin::Origin;
 use crate::plan::Facts;
 use crate::planted;
 use crate::script::{self, Script};
+use crate::tree;
 use pando_kernel::release::release;
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd, unfiltered};
 use pando_restorer::{Answer, Request};
@@ -41,13 +42,15 @@ impl Holder {
         let what = || "starting a holder".to_owned();
         let program = program()?;
         let (socket, theirs) = packet::pair().context(what)?;
+        // No file of the host's: whoever makes clones has these too, and it opens what an image names.
+        let (out, err) = (theirs.try_clone().context(what)?, theirs.try_clone().context(what)?);
         let start = move || {
             Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
                 .env_clear()
                 .current_dir("/")
                 .stdin(Stdio::from(theirs))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
+                .stdout(Stdio::from(out))
+                .stderr(Stdio::from(err))
                 .spawn()
         };
         // What guests are made of has none of the daemon's own filter.
@@ -128,22 +131,54 @@ impl Holder {
     pub(crate) fn ask(&self, request: Request, fds: &[BorrowedFd<'_>]) -> io::Result<Answer> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         send(&*socket, request, fds)?;
+        if matches!(request, Request::Clone { .. }) && !answers_within(&*socket, MAKING)? {
+            return Err(self.give_up(&socket));
+        }
         answer(&*socket)
+    }
+
+    /// Ends those that make a clone, and reads what the holder says of that: it serves the next. One that says nothing even then is ended itself.
+    fn give_up(&self, socket: &OwnedFd) -> io::Error {
+        for pid in tree::children(self.pid()) {
+            // It may have ended, and another have its number, before there is a descriptor of it; not after.
+            let Ok(process) = pidfd::open(pid) else { continue };
+            if tree::children(self.pid()).contains(&pid) {
+                let _ = pidfd::send_signal(&process, libc::SIGKILL);
+            }
+        }
+        if matches!(answers_within(socket, BEGINNING), Ok(true)) {
+            let _ = answer(socket);
+        } else if let Ok(process) = pidfd::open(self.pid()) {
+            let _ = pidfd::send_signal(&process, libc::SIGKILL);
+        }
+        let minutes = MAKING.tv_sec / 60;
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("whoever makes it has waited for {minutes} minutes, and was ended"),
+        )
     }
 }
 
 /// How long a restorer's program may take to begin.
 const BEGINNING: Timespec = Timespec { tv_sec: SECONDS as i64, tv_nsec: 0 };
 
+/// How long the making of a clone may take. None of its steps waits for what may never be, unless the image is one that nobody captured.
+const MAKING: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
+
+/// Whether an answer comes within a time.
+fn answers_within(socket: impl AsFd, limit: Timespec) -> io::Result<bool> {
+    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+    Ok(rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&limit)))? > 0)
+}
+
 /// Waits until a restorer runs. Before that its memory is not what it is going to be: whoever starts a program, as vfork(2) does, goes on before the kernel has mapped the
 /// vDSO into it.
 fn await_program(socket: impl AsFd) -> io::Result<()> {
     send(&socket, Request::Answer, &[])?;
-    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&BEGINNING)))? {
-        0 => Err(io::Error::new(io::ErrorKind::TimedOut, format!("it did not begin within {SECONDS} seconds"))),
-        _ => answer(&socket).map(drop),
+    if !answers_within(&socket, BEGINNING)? {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it did not begin within {SECONDS} seconds")));
     }
+    answer(&socket).map(drop)
 }
 
 /// Asks a restorer for something.

@@ -37,6 +37,7 @@ mod bounded;
 mod bpf_object;
 mod capture;
 mod check;
+mod check_numbers;
 mod check_spaces;
 mod clone;
 mod connections;
