@@ -294,6 +294,6 @@ pub(crate) fn hold_above(
     let facts = plan::Facts { taken, ..holder.facts(origin)? };
     let script = plan::script(&planted::of(image), &facts)?;
     limits::lift(image, holder.pid())?;
-    holder.hold(script, root.as_fd())?;
+    holder.hold(script, root.as_fd(), false)?;
     Ok(())
 }

@@ -87,14 +87,15 @@ impl Holder {
         Ok(Facts { origin, taken: 0, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
 
-    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.
-    pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>) -> Result<(), CallError> {
+    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`. For an
+    /// image that comes from elsewhere (`foreign`) it does without most of its capabilities meanwhile.
+    pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>, foreign: bool) -> Result<(), CallError> {
         let what = || "filling a holder".to_owned();
         let file = memory_file::sealed(script::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;
-        let answer = self.ask(Request::Hold { length }, &[file.as_fd(), root]).context(what)?;
+        let answer = self.ask(Request::Hold { length, foreign }, &[file.as_fd(), root]).context(what)?;
         if answer.errno != 0 {
             let error = io::Error::from_raw_os_error(answer.errno);
             return Err(error).context(|| format!("filling a holder: {}", script.label(answer.step)));
