@@ -107,6 +107,39 @@ impl ImageExport {
         seal(&mut self.about, about.to_string().as_bytes());
     }
 
+    /// Changes what is known of the image itself.
+    pub(crate) fn change_about(&mut self, field: &str, value: serde_json::Value) {
+        let mut about: serde_json::Value = serde_json::from_slice(&self.about[HEAD..]).expect("about is JSON");
+        about[field] = value;
+        seal(&mut self.about, about.to_string().as_bytes());
+    }
+
+    /// Attaches a packet filter to the first socket that begins so, which listens and has none: what it is, family, type, protocol.
+    pub(crate) fn attach_packet_filter(&mut self, socket: &[u8]) {
+        /// One instruction: it lets everything pass.
+        const FILTER: [u8; 9] = [8, 6, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let mut body = self.tree[HEAD..].to_vec();
+        let mut at = body.windows(socket.len()).position(|bytes| bytes == socket).expect("there is such a socket");
+        at += socket.len();
+        let skip_bytes = |at: usize| {
+            let (length, digits) = number(&body[at..]);
+            at + digits + length
+        };
+        let skip_number = |at: usize| at + number(&body[at..]).1;
+        // Its name; that it listens, and for how many; options, each a level, a number and a value.
+        at = skip_bytes(at);
+        assert_eq!(body[at], 1, "it does not listen");
+        at = skip_number(at + 1);
+        let (options, digits) = number(&body[at..]);
+        at += digits;
+        for _ in 0..options {
+            at = skip_bytes(skip_number(skip_number(at)));
+        }
+        assert_eq!(body[at], 0, "it has a filter");
+        body.splice(at..=at, FILTER);
+        seal(&mut self.tree, &body);
+    }
+
     /// Puts other bytes in the place of some of the tree, wherever these are; how often they were there.
     pub(crate) fn replace_in_tree(&mut self, old: &[u8], new: &[u8]) -> usize {
         let (mut body, mut count) = (Vec::new(), 0);

@@ -28,6 +28,8 @@ pub(crate) mod number {
     pub(crate) const SETGROUPS: u64 = 116;
     pub(crate) const SETRESUID: u64 = 117;
     pub(crate) const SETRESGID: u64 = 119;
+    pub(crate) const CAPGET: u64 = 125;
+    pub(crate) const CAPSET: u64 = 126;
     pub(crate) const PRCTL: u64 = 157;
     pub(crate) const FUTEX: u64 = 202;
     pub(crate) const IO_SETUP: u64 = 206;
@@ -289,6 +291,27 @@ pub(crate) fn block_signals() {
 pub(crate) fn undumpable() {
     const PR_SET_DUMPABLE: u64 = 4;
     let _ = plain(number::PRCTL, [PR_SET_DUMPABLE, 0, 0]);
+}
+
+/// A task's capabilities: effective, permitted and inheritable ones, of the first 32, then of the others (`struct __user_cap_data_struct`).
+pub(crate) type Capabilities = [u32; 6];
+
+/// `_LINUX_CAPABILITY_VERSION_3`, of the task itself.
+const CAPABILITIES: [u32; 2] = [0x2008_0522, 0];
+
+/// This task's.
+pub(crate) fn capabilities() -> Result<Capabilities, Errno> {
+    let (head, mut all) = (CAPABILITIES, Capabilities::default());
+    // SAFETY: the kernel reads the one and writes the other, whose lengths go with the version.
+    unsafe { call(number::CAPGET, [head.as_ptr() as u64, all.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
+    Ok(all)
+}
+
+/// Gives this task such.
+pub(crate) fn set_capabilities(all: &Capabilities) -> Result<(), Errno> {
+    let head = CAPABILITIES;
+    // SAFETY: the kernel reads both.
+    unsafe { call(number::CAPSET, [head.as_ptr() as u64, all.as_ptr() as u64, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Puts this process, and all that will be forked from it, into a domain that some kinds of things do not leave

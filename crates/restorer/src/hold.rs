@@ -24,7 +24,9 @@ pub(crate) fn serve() -> ! {
             Err(_) => bare::exit(1),
         };
         let answer = match (Request::from_words(message.words), &script) {
-            (Some(Request::Hold { length }), None) => hold(&message, length).map(|held| script = Some(held)),
+            (Some(Request::Hold { length, foreign }), None) => {
+                hold(&message, length, foreign).map(|held| script = Some(held))
+            }
             (Some(Request::Become { length }), None) => first::grow(&message, length),
             (Some(Request::Answer), _) => Ok(()),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied, scopes }), Some(script)) => {
@@ -46,14 +48,31 @@ pub(crate) fn serve() -> ! {
 }
 
 /// Maps the script and takes its staging steps. Paths are relative to the directory that came with it.
-fn hold(message: &Message, length: u32) -> Result<Script, Failure> {
+fn hold(message: &Message, length: u32, foreign: bool) -> Result<Script, Failure> {
     if message.count != 2 {
         return Err(Failure::of_call(EINVAL));
     }
     let script = map(message.fds[0], length)?;
     plain(number::FCHDIR, [message.fds[1], 0, 0]).map_err(Failure::of_call)?;
-    run::steps(&script, script.staging())?;
+    if foreign {
+        with_few_powers(|| run::steps(&script, script.staging()))?;
+    } else {
+        run::steps(&script, script.staging())?;
+    }
     Ok(script)
+}
+
+/// Takes steps whose arguments somebody else has chosen: by them memory is filled from files, which takes no other capability than those to open them.
+fn with_few_powers(steps: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    /// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, and CAP_SYS_PTRACE for the file that the daemon has open.
+    const KEPT: u32 = 1 << 1 | 1 << 2 | 1 << 19;
+    let all = bare::capabilities().map_err(Failure::of_call)?;
+    let mut few = all;
+    (few[0], few[3]) = (all[0] & KEPT, 0);
+    bare::set_capabilities(&few).map_err(Failure::of_call)?;
+    let outcome = steps();
+    bare::set_capabilities(&all).map_err(Failure::of_call)?;
+    outcome
 }
 
 /// Maps a script to its place.

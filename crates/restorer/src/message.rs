@@ -11,6 +11,8 @@ pub enum Request {
     Hold {
         /// Length of the script in bytes.
         length: u32,
+        /// Whether the image comes from elsewhere: its staging steps are taken without most capabilities.
+        foreign: bool,
     },
     /// Fork a clone. Descriptors: where to report, the gate, then those counted here and the process, in this order.
     Clone {
@@ -59,7 +61,7 @@ impl Request {
     /// The words that are sent on the socket.
     pub fn words(self) -> [u32; WORDS] {
         match self {
-            Self::Hold { length } => [1, length, 0, 0, 0, 0, 0, 0],
+            Self::Hold { length, foreign } => [1, length, u32::from(foreign), 0, 0, 0, 0, 0],
             Self::Clone { cgroups, groups, namespaces, supplied, scopes } => {
                 [2, cgroups, groups, namespaces, supplied, scopes, 0, 0]
             }
@@ -71,7 +73,7 @@ impl Request {
     /// The request or answer that words from the socket mean.
     pub fn from_words(words: [u32; WORDS]) -> Option<Self> {
         match words {
-            [1, length, ..] => Some(Self::Hold { length }),
+            [1, length, foreign, ..] => Some(Self::Hold { length, foreign: foreign != 0 }),
             [2, cgroups, groups, namespaces, supplied, scopes, ..] => {
                 Some(Self::Clone { cgroups, groups, namespaces, supplied, scopes })
             }
@@ -108,7 +110,8 @@ mod tests {
     #[test]
     fn requests_and_reports_are_read_as_they_were_written() {
         let clone = Request::Clone { cgroups: 1, groups: 2, namespaces: 3, supplied: 4, scopes: u32::MAX };
-        for request in [Request::Hold { length: 7 }, clone, Request::Become { length: u32::MAX }, Request::Answer] {
+        let hold = Request::Hold { length: 7, foreign: true };
+        for request in [hold, clone, Request::Become { length: u32::MAX }, Request::Answer] {
             assert_eq!(Request::from_words(request.words()), Some(request));
         }
         let report = Report { errno: i32::MIN, step: u32::MAX };

@@ -52,6 +52,22 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("hostile_images::capabilities_of_processes_are_granted_by_name", capabilities_of_processes).needs(TAR),
     Case::new("hostile_images::processes_without_the_filter_are_granted_by_name", no_filter_of_processes).needs(TAR),
     Case::new("hostile_images::sockets_that_the_filter_refuses_are_granted_by_name", sockets).needs(TAR),
+    Case::new("hostile_images::packet_filters_that_the_filter_refuses_are_granted_by_name", packet_filters).needs(TAR),
+    Case::new("hostile_images::sockets_that_take_a_capability_are_granted_by_name", raw_sockets).needs(TAR),
+    Case::new("hostile_images::more_processes_than_a_guest_may_have_are_granted_by_name", |sandbox| {
+        wants(sandbox, "pids", json!("4000000"), "resources", &["pids=4000000"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::room_that_is_set_aside_is_granted_by_name", |sandbox| {
+        wants(sandbox, "disk", json!({"size": "100M"}), "resources", &["disk.size=100M"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::more_open_files_than_its_profile_lets_it_have_are_granted_by_name", open_files)
+        .needs(TAR),
+    Case::new("hostile_images::no_step_is_taken_that_no_capture_writes", advice).needs(TAR),
+    Case::new("hostile_images::own_files_of_proc_are_those_of_a_capture", own_files_of_proc).needs(TAR),
+    Case::new("hostile_images::its_clones_are_compared_whatever_it_says", compared).needs(TAR),
+    Case::new("hostile_images::a_pipe_that_holds_too_much_holds_nobody_up", a_pipe_that_holds_too_much).needs(TAR),
     Case::new("hostile_images::paths_lead_to_no_descriptor_of_the_hosts", paths_to_descriptors).needs(TAR),
     Case::new("hostile_images::a_program_that_is_a_fifo_holds_nobody_up", a_program_that_is_a_fifo).needs(TAR),
     Case::new("hostile_images::an_open_file_that_is_a_fifo_holds_nobody_up", an_open_file_that_is_a_fifo).needs(TAR),
@@ -133,7 +149,8 @@ fn granted_by_name_alone(sandbox: &Sandbox, file: &Path, word: &str, why: &[&str
     let asked = refused(sandbox, file, &[], why);
     assert!(asked.iter().any(|one| one == word), "'{word}' is not among {asked:?}");
     let all: Vec<&str> = asked.iter().map(String::as_str).collect();
-    let others: Vec<&str> = all.iter().copied().filter(|one| *one != word).chain(["limits"]).collect();
+    let besides = if word == "limits" { "freeze" } else { "limits" };
+    let others: Vec<&str> = all.iter().copied().filter(|one| *one != word).chain([besides]).collect();
     assert_eq!(refused(sandbox, file, &others, why), [word], "other words granted it");
     import(sandbox, file, &all).succeeded().says("evil\n");
     assert_eq!(sandbox.pando(["images", "--quiet"]).ok(), "evil\n");
@@ -174,13 +191,112 @@ fn capabilities_of_processes(sandbox: &Sandbox) {
 /// Whoever makes a clone makes its sockets without a filter: an image may not have one that its guest could not have
 /// made.
 fn sockets(sandbox: &Sandbox) {
-    // A socket of TCP, with internet addresses of either length: what it is, family, type, protocol.
-    const OF_THE_TREE: [[u8; 4]; 2] = [[8, 4, 2, 12], [8, 0x14, 2, 12]];
     const OF_ANOTHER: [u8; 4] = [8, 0x50, 2, 12];
-    let mut export = export_of(sandbox, &["--profile", "strict"], "nc -l -p 9 >/dev/null & sleep 1");
-    let replaced: usize = OF_THE_TREE.iter().map(|one| export.replace_in_tree(one, &OF_ANOTHER)).sum();
-    assert!(replaced >= 1, "a socket of TCP becomes one of AF_VSOCK");
+    let (mut export, socket) = with_a_listener(sandbox);
+    assert_eq!(export.replace_in_tree(&socket, &OF_ANOTHER), 1, "a socket of TCP becomes one of AF_VSOCK");
     granted_by_name_alone(sandbox, &file_of(sandbox, &export), "seccomp", &["a socket of family 40"]);
+}
+
+/// A socket of TCP, with internet addresses of either length, as the tree begins to tell of it: what it is, family, type,
+/// protocol.
+const STREAMS: [[u8; 4]; 2] = [[8, 4, 2, 12], [8, 0x14, 2, 12]];
+
+/// An export of a strict guest that has such a socket, and which of both it is.
+fn with_a_listener(sandbox: &Sandbox) -> (ImageExport, [u8; 4]) {
+    let export = export_of(sandbox, &["--profile", "strict"], "nc -l -p 9 >/dev/null & sleep 1");
+    let has = |one: &&[u8; 4]| export.clone().replace_in_tree(*one, *one) > 0;
+    let socket = *STREAMS.iter().find(has).expect("it listens");
+    (export, socket)
+}
+
+/// Thousands of them that go at once hold up the kernel, which is why the profile refuses them.
+fn packet_filters(sandbox: &Sandbox) {
+    let (mut export, socket) = with_a_listener(sandbox);
+    export.attach_packet_filter(&socket);
+    granted_by_name_alone(sandbox, &file_of(sandbox, &export), "seccomp", &["a packet filter at a socket"]);
+}
+
+/// Whoever makes a clone has all capabilities over what is the clone's: an image may not have what took one that its
+/// guest never had.
+fn raw_sockets(sandbox: &Sandbox) {
+    let (mut export, socket) = with_a_listener(sandbox);
+    let [kind, family, ..] = socket;
+    assert_eq!(export.replace_in_tree(&socket, &[kind, family, 6, 2]), 1, "a socket of TCP becomes a raw one of ICMP");
+    granted_by_name_alone(sandbox, &file_of(sandbox, &export), "caps", &["type 3, protocol 1", "NET_RAW"]);
+}
+
+fn open_files(sandbox: &Sandbox) {
+    let plain = export_of(sandbox, &["--profile", "strict"], ":");
+    let mut export = plain.clone();
+    export.change_spec("files", json!("1000000"));
+    let most = refused(sandbox, &file_of(sandbox, &export), &[], &["files=1000000"]);
+    assert_eq!(most, ["resources"]);
+    // The same by what it says of processes: which limit, what they are held to, how far they may raise it.
+    let limit = |hard: u64| [vec![7], varint(1024), varint(hard)].concat();
+    let mut export = plain;
+    assert_ne!(export.replace_in_tree(&limit(4096), &limit(1 << 20)), 0, "its limit was not found");
+    granted_by_name_alone(sandbox, &file_of(sandbox, &export), "limits", &["another limit nofile"]);
+}
+
+/// Whoever has the memory of an image is the host's root, and is asked for what the image says that it was advised.
+fn advice(sandbox: &Sandbox) {
+    const DONTDUMP: u8 = 16;
+    /// MADV_REMOVE, MADV_POPULATE_WRITE, MADV_HWPOISON, MADV_SOFT_OFFLINE.
+    const ACTS: [u8; 4] = [9, 23, 100, 101];
+    start(sandbox, &[], ":");
+    let maps = sandbox.exec_sh("web", "cat /proc/2/maps").ok();
+    let stack = maps.lines().find(|line| line.ends_with("[stack]")).expect("each process has one");
+    let (first, last) = stack.split(' ').next().and_then(|range| range.split_once('-')).expect("it has a place");
+    let number = |text: &str| varint(u64::from_str_radix(text, 16).expect("it is hexadecimal"));
+    // Where it lies, its rights, that it is nobody's file, and its advice.
+    let area = |advice: &[u8]| [&number(first)[..], &number(last), &[3, 0, advice.len() as u8], advice].concat();
+    let plain = taken(sandbox);
+    let with = |advice: u8| {
+        let mut export = plain.clone();
+        assert_eq!(export.replace_in_tree(&area(&[]), &area(&[advice])), 1, "its stack was not found");
+        file_of(sandbox, &export)
+    };
+    for act in ACTS {
+        import(sandbox, &with(act), &["all"]).ended_with(125).complains_of(&["no memory has such advice"]);
+        nothing_is_left(sandbox);
+    }
+    import(sandbox, &with(DONTDUMP), &[]).succeeded();
+    sandbox.pando(["clone", "evil", "one"]).ok();
+}
+
+/// Each process opens its own files of /proc while descriptors of whoever makes it are there.
+fn own_files_of_proc(sandbox: &Sandbox) {
+    const OWN: &str = "/proc/2/statm";
+    let plain = export_of(sandbox, &[], "exec 5</proc/self/statm");
+    for path in
+        ["/proc/2/fd/1", "/proc/2/exe", "/proc/2/ns/mnt", "/proc/2/task/2/fd/1", "/proc/02/fd/1", "/proc/3/statm"]
+    {
+        let mut export = plain.clone();
+        assert_eq!(export.replace_path(OWN, path), 1, "its open file was not found");
+        import(sandbox, &file_of(sandbox, &export), &["all"]).ended_with(125).complains_of(&["a file of /proc"]);
+        nothing_is_left(sandbox);
+    }
+    import(sandbox, &file_of(sandbox, &plain), &[]).succeeded();
+    sandbox.pando(["clone", "evil", "one"]).ok();
+    assert_eq!(sandbox.exec_sh("one", "readlink /proc/2/fd/5").ok(), format!("{OWN}\n"));
+}
+
+/// An image that says of itself that nobody is to compare its clones with it.
+fn compared(sandbox: &Sandbox) {
+    let mut export = export_of(sandbox, &[], &format!("mkdir {OPEN}; exec 5<{OPEN}"));
+    assert_eq!(export.replace_path(OPEN, "/srv/../srv/aaaaaaaaaa"), 1, "its open file was not found");
+    export.change_about("unchecked", json!(true));
+    import(sandbox, &file_of(sandbox, &export), &[]).succeeded();
+    let cloned = sandbox.pando(["clone", "evil", "one"]).run();
+    cloned.ended_with(125).complains_of(&["is not what was frozen"]);
+}
+
+fn a_pipe_that_holds_too_much(sandbox: &Sandbox) {
+    let mut export = export_of(sandbox, &[], "(echo waits; exec sleep 100000) | sleep 100000 & sleep 1");
+    let much = "x".repeat(100_000);
+    assert_eq!(export.replace_in_tree(&text("waits\n"), &text(&much)), 1, "its pipe was not found");
+    import(sandbox, &file_of(sandbox, &export), &[]).succeeded();
+    none_is_made_and_nobody_waits(sandbox, "filling a pipe");
 }
 
 fn no_filter_of_processes(sandbox: &Sandbox) {

@@ -7,11 +7,15 @@
 use pando_api::{Address, Network, Publication, SeccompProfile, Spec, Volume};
 use pando_freeze::{NeededCall, Powers};
 use pando_guest::plan::{bound, filters};
-use pando_guest::policy::{capabilities, profile, seccomp};
+use pando_guest::policy::{capabilities, grants, limits, profile, seccomp};
+use pando_limit::process_bound;
 use std::fmt::Write as _;
 
 /// The word that grants everything.
 const ALL: &str = "all";
+
+/// The limit of cores: see setrlimit(2).
+const CORE: u32 = 4;
 
 /// One thing that an image wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +55,6 @@ impl Wants {
             cap_drop: _,
             stop_signal: _,
             stop_grace: _,
-            // What keeps it from something.
-            pids: _,
-            files: _,
-            files_total: _,
-            disk: _,
             // How a network is reached that has to be granted itself.
             link: _,
             // The profile that goes with it.
@@ -75,6 +74,12 @@ impl Wants {
             memory,
             io,
             net,
+            disk,
+            // Bounds, which are read as numbers below.
+            pids: _,
+            files: _,
+            // Guests have no such bound unless one is named.
+            files_total: _,
         } = spec;
         self.of_places(volumes, expose);
         self.of_network(*network, addresses, publish);
@@ -101,6 +106,47 @@ impl Wants {
             // Bounds keep it from something. A part of what there is others lack.
             if [".reserve", ".share", ".weight", ".locked"].iter().any(|word| key.ends_with(word)) {
                 self.add("resources", format!("{key}={amount}"));
+            }
+        }
+        // Room that it is given is set aside when its clones are made, whether they use it or not.
+        for (key, amount) in disk.pairs() {
+            self.add("resources", format!("{key}={amount}"));
+        }
+        self.of_bounds(spec);
+    }
+
+    /// A bound that it names takes the place of one that every guest of its profile has: a higher one lifts that.
+    fn of_bounds(&mut self, spec: &Spec) {
+        let usual = profile::completed(&Spec { profile: Some(spec.security_profile()), ..Spec::default() });
+        let (Ok(own), Ok(usual)) = (grants::read(spec), grants::read(&usual)) else {
+            return self.add("resources", "bounds that nobody can read");
+        };
+        let most = usual.pids.unwrap_or_else(process_bound::usual);
+        if let Some(pids) = own.pids.filter(|pids| *pids > most) {
+            self.add("resources", format!("pids={pids}, where a guest of its profile has at most {most}"));
+        }
+        let of_profile = profile::of(spec.security_profile()).rlimits();
+        let most = of_profile.get("nofile").and_then(|limit| limit.hard);
+        if let (Some(files), Some(most)) = (own.files.each, most)
+            && files > most
+        {
+            self.add("resources", format!("files={files}, where a guest of its profile has at most {most}"));
+        }
+    }
+
+    /// Limits of its processes that those of such a guest do not have: whoever makes a clone gives them theirs.
+    fn of_limits(&mut self, spec: &Spec, powers: &Powers) {
+        let Ok(wanted) = grants::of_processes(spec) else {
+            return self.add("limits", "limits that nobody can read");
+        };
+        for (name, wanted) in wanted {
+            let Some(number) = limits::number(&name) else { continue };
+            let most = wanted.hard.unwrap_or(u64::MAX);
+            // One that lets no core be written, and keeps it from the program of core_pattern, is neither less nor more.
+            let differs = |soft: u64, hard: u64| number == CORE && wanted.soft == Some(1) && (soft, hard) != (1, 1);
+            let own = powers.limits.iter().filter(|limit| limit.0 == number);
+            if own.into_iter().any(|(_, soft, hard)| *hard > most || *soft > most || differs(*soft, *hard)) {
+                self.add("limits", format!("processes with another limit {name} than those of its profile have"));
             }
         }
     }
@@ -144,6 +190,11 @@ impl Wants {
         for call in powers.calls.iter().filter(|call| !passes(call)) {
             self.add("seccomp", format!("processes that hold {}, which the filter of its profile refuses", call.what));
         }
+        for call in powers.calls.iter().filter(|call| call.capabilities != 0 && call.capabilities & usual == 0) {
+            let names = capabilities::names(call.capabilities).join(" or ");
+            self.add("caps", format!("processes that hold {}, which takes {names}", call.what));
+        }
+        self.of_limits(spec, powers);
         if profile::of(spec.security_profile()).no_new_privileges && !powers.no_new_privileges {
             self.add(
                 "profile",
@@ -182,12 +233,18 @@ pub(crate) fn unknown(allowed: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn limit((name, limit): (&String, &pando_api::Rlimit)) -> (u32, u64, u64) {
+        let number = limits::number(name).unwrap();
+        (number, limit.soft.unwrap_or(u64::MAX), limit.hard.unwrap_or(u64::MAX))
+    }
+
     fn usual(spec: &Spec) -> Powers {
         Powers {
             capabilities: bound(spec).unwrap(),
             filters: filters(spec).into_iter().map(<[u8]>::to_vec).collect(),
             no_new_privileges: profile::of(spec.security_profile()).no_new_privileges,
             calls: Vec::new(),
+            limits: grants::of_processes(spec).unwrap().iter().map(limit).collect(),
         }
     }
 
@@ -223,6 +280,11 @@ mod tests {
             (r#"{"rlimits": {"nofile": {}}}"#, "limits"),
             (r#"{"cpu": {"reserve": "50%"}}"#, "resources"),
             (r#"{"memory": {"locked": "1G"}}"#, "resources"),
+            (r#"{"pids": "4000000"}"#, "resources"),
+            (r#"{"pids": "1025", "profile": "strict"}"#, "resources"),
+            (r#"{"files": "5000", "profile": "strict"}"#, "resources"),
+            (r#"{"disk": {"size": "100M"}}"#, "resources"),
+            (r#"{"disk": {"inodes": "100"}}"#, "resources"),
         ] {
             let told = objection(text, &["other"]).unwrap();
             assert!(told.contains(&format!("--allow {word}.")), "{text}: {told}");
@@ -250,7 +312,7 @@ mod tests {
     fn what_a_profiles_filter_refuses_is_not_held_unasked() {
         let told = |text: &str, number: i64, arguments: [u64; 6]| {
             let spec: Spec = serde_json::from_str(text).unwrap();
-            let calls = vec![NeededCall { what: "it".into(), number, arguments }];
+            let calls = vec![NeededCall { what: "it".into(), number, arguments, capabilities: 0 }];
             Wants::of(&spec, &Powers { calls, ..usual(&spec) }).objection(&[])
         };
         let socket = |family: i32| [family as u64, libc::SOCK_RAW as u64, 0, 0, 0, 0];
@@ -268,6 +330,39 @@ mod tests {
         // On the host's network it is another filter that refuses.
         let reuse = [0, libc::IPPROTO_IP as u64, 51, 0, 0, 0];
         assert!(told(r#"{"network": "shared"}"#, libc::SYS_setsockopt, reuse).unwrap().contains("hold it"));
+    }
+
+    #[test]
+    fn what_takes_a_capability_is_held_by_who_has_it() {
+        let told = |text: &str| {
+            let spec: Spec = serde_json::from_str(text).unwrap();
+            let call = NeededCall {
+                what: "it".into(),
+                number: libc::SYS_socket,
+                arguments: [2, 3, 0, 0, 0, 0],
+                capabilities: 1 << 13,
+            };
+            Wants::of(&spec, &Powers { calls: vec![call], ..usual(&spec) }).objection(&[])
+        };
+        assert_eq!(told("{}"), None);
+        for text in [r#"{"profile": "strict"}"#, r#"{"cap_drop": ["NET_RAW"]}"#] {
+            let told = told(text).unwrap();
+            assert!(told.contains("NET_RAW") && told.contains("--allow caps."), "{told}");
+        }
+    }
+
+    #[test]
+    fn processes_have_the_limits_of_their_profile() {
+        let spec: Spec = serde_json::from_str(r#"{"profile": "strict"}"#).unwrap();
+        let told = |number: u32, soft: u64, hard: u64| {
+            let mut powers = usual(&spec);
+            powers.limits.insert((number, soft, hard));
+            Wants::of(&spec, &powers).objection(&[])
+        };
+        assert_eq!((told(7, 5, 5), told(0, u64::MAX, u64::MAX)), (None, None));
+        for (number, soft, hard) in [(7, 1024, 1 << 20), (CORE, 0, 0), (CORE, u64::MAX, u64::MAX), (8, 0, u64::MAX)] {
+            assert!(told(number, soft, hard).unwrap().contains("--allow limits."), "{number}");
+        }
     }
 
     #[test]

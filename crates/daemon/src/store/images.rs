@@ -325,10 +325,11 @@ async fn settle_import(
         let spec = record.spec.clone();
         let maker = Maker { places, source, spec, name: guest, guest_tree: None, store, progress };
         let made = maker.make()?;
-        // Connections with others stay with the machine that had them. Who signed it is not what it says itself.
+        // Connections with others stay with the machine that had them. Who signed it is not what it says itself, and
+        // whether its clones are compared with it is not for whoever made it to say.
         let own = crate::network::connections::of_clones(&record);
         let connections = if Connection::is_sound(&own) { own } else { Vec::new() };
-        let record = ImageRecord { layers: vec![made.name.clone()], connections, signed, ..record };
+        let record = ImageRecord { layers: vec![made.name.clone()], connections, signed, unchecked: false, ..record };
         let io = |error| failure::io("importing an image", &called, &error);
         std::fs::remove_file(files).map_err(io)?;
         std::fs::remove_file(directory.join(crate::state::image::ABOUT)).map_err(io)?;

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What inotify_add_watch(2) takes of what the kernel tells: all events, and that a watch is for one event or not for
 /// unlinked files.
-const ASKED: u32 = 0xfff | libc::IN_ONESHOT | libc::IN_EXCL_UNLINK;
+pub(crate) const ASKED: u32 = 0xfff | libc::IN_ONESHOT | libc::IN_EXCL_UNLINK;
 
 /// Whether a descriptor is an instance.
 pub(crate) fn is_instance(found: &Found) -> bool {

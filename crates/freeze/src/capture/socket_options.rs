@@ -36,6 +36,11 @@ pub(crate) fn differing(socket: impl AsFd, fresh: impl AsFd) -> Vec<SocketOption
     options
 }
 
+/// Whether an option is one that is kept.
+pub(crate) fn is_kept(level: i32, number: i32) -> bool {
+    KEPT.iter().any(|(kept, numbers)| *kept == level && numbers.contains(&number))
+}
+
 /// The kernel doubles the size of a buffer that it is told, for its overhead.
 fn settable(level: i32, number: i32, value: Vec<u8>) -> Vec<u8> {
     match <[u8; 4]>::try_from(value.as_slice()) {

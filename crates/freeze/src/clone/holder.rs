@@ -3,7 +3,7 @@
 use crate::clone::error::{CloneError, SECONDS};
 use crate::clone::planted;
 use crate::image::Image;
-use crate::inspect::areas;
+use crate::inspect::{areas, process_tree};
 use crate::origin::Origin;
 use crate::restore::facts::Facts;
 use crate::restore::first_process;
@@ -42,13 +42,15 @@ impl Holder {
         let what = || "starting a holder".to_owned();
         let program = program()?;
         let (socket, theirs) = packet::pair().context(what)?;
+        // No file of the host's: whoever makes clones has these too, and it opens what an image names.
+        let (out, err) = (theirs.try_clone().context(what)?, theirs.try_clone().context(what)?);
         let start = move || {
             Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
                 .env_clear()
                 .current_dir("/")
                 .stdin(Stdio::from(theirs))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
+                .stdout(Stdio::from(out))
+                .stderr(Stdio::from(err))
                 .spawn()
         };
         // What guests are made of has none of the daemon's own filter.
@@ -85,14 +87,15 @@ impl Holder {
         Ok(Facts { origin, taken: 0, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
 
-    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.
-    pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>) -> Result<(), CallError> {
+    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`. For an
+    /// image that comes from elsewhere (`foreign`) it does without most of its capabilities meanwhile.
+    pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>, foreign: bool) -> Result<(), CallError> {
         let what = || "filling a holder".to_owned();
         let file = memory_file::sealed(trampoline::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;
-        let answer = self.ask(Request::Hold { length }, &[file.as_fd(), root]).context(what)?;
+        let answer = self.ask(Request::Hold { length, foreign }, &[file.as_fd(), root]).context(what)?;
         if answer.errno != 0 {
             let error = io::Error::from_raw_os_error(answer.errno);
             return Err(error).context(|| format!("filling a holder: {}", script.label(answer.step)));
@@ -130,22 +133,55 @@ impl Holder {
     pub(crate) fn ask(&self, request: Request, fds: &[BorrowedFd<'_>]) -> io::Result<Answer> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         send(&*socket, request, fds)?;
+        if matches!(request, Request::Clone { .. }) && !answers_within(&*socket, MAKING)? {
+            return Err(self.give_up(&socket));
+        }
         answer(&*socket)
+    }
+
+    /// Ends those that make a clone, and reads what the holder says of that: it serves the next. One that says nothing even then is ended itself.
+    fn give_up(&self, socket: &OwnedFd) -> io::Error {
+        for pid in process_tree::children(self.pid()) {
+            // It may have ended, and another have its number, before there is a descriptor of it; not after.
+            let Ok(process) = pidfd::open(pid) else { continue };
+            if process_tree::children(self.pid()).contains(&pid) {
+                let _ = pidfd::send_signal(&process, libc::SIGKILL);
+            }
+        }
+        if matches!(answers_within(socket, BEGINNING), Ok(true)) {
+            let _ = answer(socket);
+        } else if let Ok(process) = pidfd::open(self.pid()) {
+            let _ = pidfd::send_signal(&process, libc::SIGKILL);
+        }
+        let minutes = MAKING.tv_sec / 60;
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("whoever makes it has waited for {minutes} minutes, and was ended"),
+        )
     }
 }
 
 /// How long a restorer's program may take to begin.
 const BEGINNING: Timespec = Timespec { tv_sec: SECONDS as i64, tv_nsec: 0 };
 
+/// How long the making of a clone may take. None of its steps waits for what may never be, unless the image is one that
+/// nobody captured.
+const MAKING: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
+
+/// Whether an answer comes within a time.
+fn answers_within(socket: impl AsFd, limit: Timespec) -> io::Result<bool> {
+    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+    Ok(rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&limit)))? > 0)
+}
+
 /// Waits until a restorer runs. Before that its memory is not what it is going to be: whoever starts a program, as
 /// vfork(2) does, goes on before the kernel has mapped the vDSO into it.
 fn await_program(socket: impl AsFd) -> io::Result<()> {
     send(&socket, Request::Answer, &[])?;
-    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&BEGINNING)))? {
-        0 => Err(io::Error::new(io::ErrorKind::TimedOut, format!("it did not begin within {SECONDS} seconds"))),
-        _ => answer(&socket).map(drop),
+    if !answers_within(&socket, BEGINNING)? {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it did not begin within {SECONDS} seconds")));
     }
+    answer(&socket).map(drop)
 }
 
 /// Asks a restorer for something.

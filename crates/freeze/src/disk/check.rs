@@ -4,17 +4,18 @@
 
 use crate::capture::fork_sharing::traits;
 use crate::capture::in_flight;
-use crate::disk::check_namespaces;
+use crate::disk::{check_namespaces, check_numbers};
 use crate::disk::wrong::{Wrong, ensure, is_path};
 use crate::image::file::{HIGHEST_TERMINAL, MOST_FILE_WATCHES};
 use crate::image::ipc::{LONGEST_MESSAGE, MOST_MESSAGES, MOST_QUEUES};
 use crate::image::memory::{PAGE, USER_END};
 use crate::image::namespace::LONGEST_HOST_NAME;
-use crate::image::own_files::{is_own_proc, process_of};
+use crate::image::own_files::{self, is_own_proc, process_of};
 use crate::image::socket::MOST_IN_FLIGHT;
 use crate::image::{
-    Area, AreaKind, ContentKind, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio,
+    Area, AreaKind, ContentKind, Descriptor, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio,
 };
+use crate::precheck::own_proc;
 use crate::restore::staging::{self, STAGING};
 use crate::restore::sysv::steps_to;
 use pando_kernel::terminal::SETTINGS;
@@ -118,7 +119,7 @@ fn memory(image: &Image, process: &Process) -> Result<(), Wrong> {
         ensure(aligned && area.start < area.end && area.start >= behind, || of("it has no place"))?;
         ensure(area.end <= REGION || area.start >= STAGING.end, || of("it lies where the restorer works"))?;
         ensure(area.end <= USER_END && area.start >= 0x1000, || of("it lies outside"))?;
-        ensure(area.protection <= 7 && area.advice.len() <= 64, || of("it has no such rights"))?;
+        check_numbers::of_area(area).map_err(|what| of(&what))?;
         behind = area.end;
         kind(image, area).map_err(|what| of(&what))?;
         pages(area).map_err(|what| of(&what))?;
@@ -183,6 +184,10 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     ensure(process.deleted_directory.is_none_or(is_directory), || "its working directory is none".into())?;
     let held = |lease: &Lease| process.descriptors.iter().any(|one| one.number == lease.descriptor);
     ensure(process.leases.iter().all(held), || "a lease is of no file".into())?;
+    ensure(process.descriptors.iter().all(|one| opens_its_own(image, process, one)), || {
+        "it opens a file of /proc that none of a clone's processes could".into()
+    })?;
+    check_numbers::of_process(process)?;
     ensure(process.memory_rules.are_known(), || "it has registered for what there is not".into())?;
     let is_there = process
         .watches
@@ -194,7 +199,16 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     })
 }
 
+/// Whether a process may open what a descriptor of it leads to, if that is a file of /proc that each opens itself. It
+/// does so while descriptors of its maker are still there, and links of /proc lead to any of them.
+fn opens_its_own(image: &Image, process: &Process, descriptor: &Descriptor) -> bool {
+    let about = own_files::path(image, descriptor.file).and_then(|path| own_files::about(image.init, path));
+    let flags = image.files[descriptor.file].flags as i32;
+    about.is_none_or(|about| own_proc::opens_its_own(process.pid, about, flags))
+}
+
 fn objects_of(image: &Image) -> Result<(), Wrong> {
+    check_numbers::of_files(image)?;
     for (number, file) in image.files.iter().enumerate() {
         let of = |what: &str| format!("open file {number}: {what}");
         let there = match &file.kind {

@@ -58,7 +58,7 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.file.as_fd().as_raw_fd());
     let script = plan::script(&planted::of(&tree.image), &holder.facts(Origin::File { path, start: BODY })?)?;
     limits::lift(&tree.image, holder.pid())?;
-    holder.hold(script, root)?;
+    holder.hold(script, root, tree.image.adopted)?;
     let Tree { image, pause, files, .. } = tree;
     let (connections, generators) = (Vec::new(), Vec::new());
     Ok(Frozen { image, holder, pause, connections, generators, files, alike: AtomicBool::new(false) })

@@ -3,6 +3,7 @@
 pub(crate) mod bounded;
 pub(crate) mod check;
 pub(crate) mod check_namespaces;
+pub(crate) mod check_numbers;
 pub(crate) mod image_file;
 pub(crate) mod load;
 pub(crate) mod needed_calls;

@@ -1,7 +1,8 @@
 //! What the processes of an image hold: for whoever has to judge an image that somebody else has made.
 
 use crate::disk::needed_calls::{self, NeededCall};
-use crate::image::Image;
+use crate::image::{Image, Process};
+use std::collections::BTreeSet;
 
 /// What processes of an image hold that a guest may not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +16,23 @@ pub struct Powers {
     pub no_new_privileges: bool,
     /// Calls by which they would have got what they hold: sockets, namespaces and their like.
     pub calls: Vec<NeededCall>,
+    /// Resource limits that some of them have, each once: number, soft, hard. Where an image says nothing of one, that is whatever whoever makes it has.
+    pub limits: BTreeSet<(u32, u64, u64)>,
 }
 
 /// `CAP_SYS_ADMIN`, which it takes to mount anything.
 const SYS_ADMIN: u64 = 1 << 21;
+
+/// How many resource limits there are.
+const LIMITS: u32 = 16;
+
+/// All of a process.
+fn limits(process: &Process) -> impl Iterator<Item = (u32, u64, u64)> {
+    (0..LIMITS).map(|number| {
+        let named = process.limits.iter().rfind(|limit| limit.0 == number);
+        named.copied().unwrap_or((number, u64::MAX, u64::MAX))
+    })
+}
 
 impl Powers {
     pub(crate) fn of(image: &Image) -> Self {
@@ -37,6 +51,7 @@ impl Powers {
             filters: common.unwrap_or_default(),
             no_new_privileges: threads().all(|thread| thread.credentials.no_new_privileges),
             calls: needed_calls::of(image),
+            limits: living().flat_map(limits).collect(),
         }
     }
 
@@ -49,7 +64,7 @@ impl Powers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Credentials, Process, Thread};
+    use crate::image::{Credentials, Thread};
 
     fn process(capabilities: [u64; 5], filters: &[u8]) -> Process {
         let credentials = Credentials { capabilities, no_new_privileges: true, ..Credentials::default() };
@@ -63,6 +78,7 @@ mod tests {
         let processes = vec![process([1, 0, 0, 0, 0], &[1, 2, 3]), process([0, 0, 0, 4, 8], &[1, 2]), nested];
         let powers = Powers::of(&Image { processes, ..Image::default() });
         assert_eq!((powers.capabilities, powers.filters.len(), powers.no_new_privileges), (13, 2, true));
+        assert_eq!(powers.limits.len(), LIMITS as usize);
         assert!(powers.are_filtered_by(&[&[1; 8]]) && powers.are_filtered_by(&[&[1; 8], &[2; 8]]));
         assert!(!powers.are_filtered_by(&[&[2; 8]]) && !powers.are_filtered_by(&[&[1; 8], &[2; 8], &[3; 8]]));
     }

@@ -234,6 +234,6 @@ pub(crate) fn hold_above(
     let facts = facts::Facts { taken, ..holder.facts(origin)? };
     let script = plan::script(&planted::of(image), &facts)?;
     limits::lift(image, holder.pid())?;
-    holder.hold(script, root.as_fd())?;
+    holder.hold(script, root.as_fd(), false)?;
     Ok(())
 }

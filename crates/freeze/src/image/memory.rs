@@ -158,6 +158,19 @@ pub(crate) const USER_END: u64 = 0x7fff_ffff_f000;
 
 pub(crate) const PAGE: u64 = 4096;
 
+/// What is captured of the advice that a range of memory was given (madvise(2)), by the letters that /proc/PID/smaps has for it. The rest of madvise(2) is an act and no
+/// property: an image that names any of it was never captured.
+pub(crate) const KEPT_ADVICE: [(&str, i32); 8] = [
+    ("dc", libc::MADV_DONTFORK),
+    ("wf", libc::MADV_WIPEONFORK),
+    ("dd", libc::MADV_DONTDUMP),
+    ("hg", libc::MADV_HUGEPAGE),
+    ("nh", libc::MADV_NOHUGEPAGE),
+    ("mg", libc::MADV_MERGEABLE),
+    ("sr", libc::MADV_SEQUENTIAL),
+    ("rr", libc::MADV_RANDOM),
+];
+
 /// Whether staged memory can have the advice already. What forks leave out must be said where nothing forks any more.
 pub(crate) fn is_kept(advice: u32) -> bool {
     !matches!(advice as i32, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK)

@@ -1,6 +1,6 @@
 //! The memory of a process, as /proc/PID/smaps tells it: see proc(5).
 
-use crate::image::memory::USER_END;
+use crate::image::memory::{KEPT_ADVICE, USER_END};
 use crate::image::{AioRing, Area, AreaKind};
 use crate::inspect::proc_file::{self, malformed};
 use crate::trampoline;
@@ -155,15 +155,10 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
             "ac" => area.accounted = true,
             "nr" => area.unreserved = true,
             "sl" => area.sealed = true,
-            "dc" => area.advice.push(libc::MADV_DONTFORK as u32),
-            "wf" => area.advice.push(libc::MADV_WIPEONFORK as u32),
-            "dd" => area.advice.push(libc::MADV_DONTDUMP as u32),
-            "hg" => area.advice.push(libc::MADV_HUGEPAGE as u32),
-            "nh" => area.advice.push(libc::MADV_NOHUGEPAGE as u32),
-            "mg" => area.advice.push(libc::MADV_MERGEABLE as u32),
-            "sr" => area.advice.push(libc::MADV_SEQUENTIAL as u32),
-            "rr" => area.advice.push(libc::MADV_RANDOM as u32),
-            _ => {}
+            _ => {
+                let named = KEPT_ADVICE.iter().filter(|(letters, _)| *letters == flag);
+                area.advice.extend(named.map(|(_, advice)| *advice as u32));
+            }
         }
     }
     let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);

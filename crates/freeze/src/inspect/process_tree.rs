@@ -80,7 +80,7 @@ impl Roots {
 }
 
 /// The children of all threads of a process.
-fn children(outer: i32) -> Vec<i32> {
+pub(crate) fn children(outer: i32) -> Vec<i32> {
     let mut children = Vec::new();
     for tid in threads(outer).unwrap_or_default() {
         let text = proc_file::text(outer, &format!("task/{tid}/children")).unwrap_or_default();

@@ -61,6 +61,9 @@ fn pipes(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>)
         let capacity = u64::from(pipe.capacity);
         writer.attempt(Writer::MAKING, "sizing a pipe", libc::SYS_fcntl, &[write, libc::F_SETPIPE_SZ as u64, capacity]);
         if !pipe.content.is_empty() {
+            // Nobody reads meanwhile: what does not fit is an error, and nothing to wait for.
+            let arguments = [write, libc::F_SETFL as u64, libc::O_NONBLOCK as u64];
+            writer.call(Writer::MAKING, "filling a pipe without waiting", libc::SYS_fcntl, &arguments);
             let content = writer.data(&pipe.content, 1);
             let length = pipe.content.len() as u64;
             writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);

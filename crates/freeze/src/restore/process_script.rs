@@ -167,8 +167,10 @@ impl Ground<'_> {
         if let Some(content) = process.deleted_directory {
             writer.call(chapter, label, libc::SYS_fchdir, &[self.slots.content(content)]);
         } else {
-            let directory = writer.string(&process.directory);
-            writer.call(chapter, label, libc::SYS_chdir, &[directory]);
+            let (flags, slot) = (libc::O_PATH | libc::O_DIRECTORY, self.slots.unmapped());
+            writer.open_named(chapter, &process.directory, flags as u64, slot);
+            writer.call(chapter, label, libc::SYS_fchdir, &[slot]);
+            writer.call(chapter, "closing a directory", libc::SYS_close, &[slot]);
         }
         writer.call(chapter, "setting the umask", libc::SYS_umask, &[u64::from(process.umask)]);
         for (signal, action) in &process.actions {

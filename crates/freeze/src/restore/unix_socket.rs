@@ -80,6 +80,8 @@ impl<'a> Making<'a> {
         let slot = self.slot(number);
         match origin {
             Origin::Alone => {
+                // Whoever connects to a listener that takes no more would wait; flags are set when it is there.
+                let kind = kind | libc::SOCK_NONBLOCK as u64;
                 writer.open(MAKING, "making a unix socket", libc::SYS_socket, &[AF_UNIX, kind, 0], slot);
             }
             Origin::Pair { other } => {
@@ -120,9 +122,16 @@ impl<'a> Making<'a> {
             writer.call(MAKING, "setting the mode of a socket", libc::SYS_fchmodat, &[AT_FDCWD, at, mode.into()]);
         }
         if let Some(backlog) = socket.backlog {
-            writer.call(MAKING, "listening", libc::SYS_listen, &[slot, backlog.into()]);
+            // Those that wait may be more than it takes by now. For who connects beyond that the kernel waits, until somebody accepts.
+            let room = backlog.max(socket.waiting.len() as u32);
+            writer.call(MAKING, "listening", libc::SYS_listen, &[slot, room.into()]);
+            self.connect_all(writer, number);
+            if room != backlog {
+                writer.call(MAKING, "listening for no more", libc::SYS_listen, &[slot, backlog.into()]);
+            }
+        } else {
+            self.connect_all(writer, number);
         }
-        self.connect_all(writer, number);
         if let (Some((at, aside)), false) = (set_aside, stays) {
             match &socket.published {
                 Some(path) => {

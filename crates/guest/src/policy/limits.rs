@@ -39,7 +39,7 @@ pub fn step(name: &str, limit: &Rlimit) -> Result<Step<'static>, LimitError> {
 }
 
 /// The kernel's number of a limit.
-pub(super) fn number(name: &str) -> Option<u32> {
+pub fn number(name: &str) -> Option<u32> {
     let short = name.to_ascii_lowercase();
     let short = short.strip_prefix("rlimit_").unwrap_or(&short);
     NAMES.iter().find(|(known, _)| *known == short).map(|(_, number)| *number)
