@@ -17,8 +17,9 @@ use crate::staging::AT_FDCWD;
 use crate::stop::Stopped;
 use crate::tree::{self, Member};
 use crate::unix_socket;
+use pando_kernel::confined::{Links, Root};
 use pando_kernel::{CallError, Context, terminal};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 
 /// What a descriptor is of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,11 @@ const OTHERS: u32 = 136;
 const ALTERNATE: u32 = 5;
 
 fn end(found: &Found) -> Option<End> {
-    let (major, minor) = (rustix::fs::major(found.stat.st_rdev), rustix::fs::minor(found.stat.st_rdev));
+    end_of(found.stat.st_rdev)
+}
+
+fn end_of(device: u64) -> Option<End> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     match (major, minor) {
         (ALTERNATE, 2) => Some(End::Master),
         (ALTERNATE, 0) => Some(End::Own),
@@ -137,10 +142,15 @@ const CONSOLE: &str = "/dev/console";
 
 /// Notes the console, whether or not anybody has it open just now: its number is taken in a clone.
 pub(crate) fn console(init: i32, number: u32, image: &mut Image) -> Result<(), CallError> {
-    let path = format!("/proc/{init}/root{CONSOLE}");
-    let what = || format!("reading the terminal {path}");
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).context(what)?;
+    let what = || format!("reading the terminal {CONSOLE} of process {init}");
+    let place = Root::of_process(init).and_then(|root| root.place(CONSOLE, Links::Followed)).context(what)?;
+    // To open another device may do something.
+    let about = place.about().context(what)?;
+    let is_device = FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice;
+    if !is_device || end_of(about.st_rdev) != Some(End::Other(number)) {
+        return Err(std::io::Error::from_raw_os_error(libc::ENXIO)).context(what);
+    }
+    let file = place.open(OFlags::RDWR).context(what)?;
     let mut console = Terminal { number, kept: true, ..Terminal::default() };
     console.look(&file).context(what)?;
     image.terminals.push(console);
