@@ -1,6 +1,7 @@
 //! Where a holder copies memory from: processes that stand still, or a file that has it all.
 
-use crate::image::{Content, Image};
+use crate::image::{Content, ContentKind, Image};
+use std::fmt;
 
 /// Where memory comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,38 @@ pub(crate) enum Origin {
     },
 }
 
+/// What the content of a file is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A path that leads to it and nothing else: to what a process has open or mapped, or to a file of Pando's own.
+    Own(String),
+    /// A path in the root of a process. Others may have put something else there than was looked at.
+    Inside {
+        /// The process, as the holder sees it.
+        process: i32,
+        /// The path, as the process sees it.
+        path: String,
+    },
+}
+
+impl Source {
+    fn of(process: i32, content: &Content) -> Self {
+        match &content.kind {
+            ContentKind::Placed { path } => Self::Inside { process, path: path.clone() },
+            _ => Self::Own(format!("/proc/{process}/{}", content.path)),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(path) => f.write_str(path),
+            Self::Inside { process, path } => write!(f, "{path} of process {process}"),
+        }
+    }
+}
+
 /// Instead of the pid of a process: what is in flight no process has.
 pub(crate) const NOBODY: i32 = -1;
 
@@ -43,18 +76,20 @@ impl Origin {
         }
     }
 
-    /// The path of a file without a name, and where in it the first of its runs lies if not where it says.
-    pub(crate) fn content(&self, image: &Image, number: usize) -> (String, Option<u64>) {
+    /// What has the content of a file, and where in it the first of its runs lies if not where it says.
+    pub(crate) fn content(&self, image: &Image, number: usize) -> (Source, Option<u64>) {
         match self {
-            Self::Processes { early: Some(path), .. } => (path.clone(), Some(before(image, number))),
+            Self::Processes { early: Some(path), .. } => (Source::Own(path.clone()), Some(before(image, number))),
             Self::Processes { sources, init, keeper, early: None } => {
                 let content = &image.contents[number];
                 let process = image.processes.iter().position(|process| process.pid == content.holder);
                 let nobodys = if content.holder == NOBODY { keeper } else { init };
                 let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(*nobodys);
-                (format!("/proc/{source}/{}", content.path), None)
+                (Source::of(source, content), None)
             }
-            Self::File { path, start } => (path.clone(), Some(start + image.memory() + before(image, number))),
+            Self::File { path, start } => {
+                (Source::Own(path.clone()), Some(start + image.memory() + before(image, number)))
+            }
         }
     }
 

@@ -44,6 +44,7 @@ pub mod bpf_iterator;
 pub mod btrfs;
 pub mod cgroup;
 pub mod collapse;
+pub mod confined;
 pub mod conntrack;
 pub mod dedupe;
 pub mod directory_chain;

@@ -21,6 +21,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("hostile::output_cannot_drive_the_terminal", output_cannot_drive_the_terminal),
     Case::new("hostile::a_log_cannot_drive_the_terminal", a_log_cannot_drive_the_terminal)
         .needs(&[Need::Root, Need::Program("script", "bsdutils")]),
+    Case::new("hostile::what_lies_deep_takes_little_of_the_daemon", what_lies_deep_takes_little_of_the_daemon),
+    Case::new("hostile::a_renamed_directory_holds_no_freeze_up", a_renamed_directory_holds_no_freeze_up)
+        .tags(&[Tag::Slow]),
     Case::new("hostile::who_writes_to_a_source_changes_no_other_guest", who_writes_to_a_source),
     Case::new("hostile::who_writes_to_what_is_copied_has_nothing_else_read", who_writes_to_what_is_copied),
 ];
@@ -320,5 +323,42 @@ fn output_cannot_drive_the_terminal(sandbox: &Sandbox) {
     for words in [&["ps", "web"] as &[&str], &["ps", "--all"], &["ls"], &["inspect", "web"]] {
         let out = sandbox.pando(words).ok();
         assert!(!out.contains('\u{1b}'), "{words:?}: {out:?}");
+    }
+}
+
+/// Files at the end of a chain of directories, which change all the time.
+const DEEP: &str = "mkdir /w; cd /w; n=0; while [ $n -lt 1400 ]; do mkdir d; cd d; n=$((n+1)); done; \
+    n=0; while [ $n -lt 160 ]; do : >$n; n=$((n+1)); done; : >/ready; while :; do chmod 600 *; chmod 644 *; done";
+
+/// The most memory that the daemon ever had, in kilobytes.
+fn peak(sandbox: &Sandbox) -> u64 {
+    let pid = sandbox.daemon().expect("it runs");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// The paths of all directories above each file that has changed are 300 MB.
+fn what_lies_deep_takes_little_of_the_daemon(sandbox: &Sandbox) {
+    const ALLOWED: u64 = 100 << 10;
+    sandbox.guest("deep", &["--profile", "strict", "--", "sh", "-c", DEEP]);
+    eventually("its files are there", || sandbox.exec_sh("deep", "[ -e /ready ]").run().code() == 0);
+    let before = peak(sandbox);
+    sandbox.pando(["freeze", "deep", "one", "--wait"]).ok();
+    let taken = peak(sandbox) - before;
+    assert!(taken < ALLOWED, "{taken} kB");
+}
+
+/// Two directories with as many files, one of which has another name every other moment.
+const RENAMED: &str = "mkdir /a /b; for d in a b; do n=0; while [ $n -lt 20000 ]; do : >/$d/$n; n=$((n+1)); done; done; : >/ready; \
+    while :; do usleep 700000; mv /a /c; usleep 700000; mv /c /a; done";
+
+/// To search what is gone for each file that is there still takes minutes.
+fn a_renamed_directory_holds_no_freeze_up(sandbox: &Sandbox) {
+    sandbox.guest("renames", &["--profile", "strict", "--", "sh", "-c", RENAMED]);
+    eventually("its files are there", || sandbox.exec_sh("renames", "[ -e /ready ]").run().code() == 0);
+    for number in 0..6 {
+        sandbox.pando(["freeze", "renames", &format!("image-{number}"), "--wait"]).ok();
+        sandbox.pando(["image", "rm", &format!("image-{number}")]).ok();
     }
 }

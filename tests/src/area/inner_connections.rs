@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("inner_connections::a_clone_has_them_by_both", |sandbox| kept(sandbox, "127.0.0.1", "::")).needs(PYTHON),
     Case::new("inner_connections::a_clone_has_those_of_a_network_namespace_of_its_own", apart).needs(PYTHON),
     Case::new("inner_connections::an_imported_image_has_them", imported).needs(PYTHON),
+    Case::new("inner_connections::more_wait_than_their_listener_lets_wait_by_now", longer_queue).needs(PYTHON),
 ];
 
 const ACTOR: &str = include_str!("../../actors/wired.py");
@@ -79,6 +80,44 @@ fn apart(sandbox: &Sandbox) {
     sandbox.pando(["clone", "warm", "one"]).ok();
     all_are_right(sandbox, "one", true);
     all_are_right(sandbox, "source", false);
+}
+
+/// Connections that are made while many may wait, and then no more than one may. Tells how many there are when asked.
+const QUEUE: &str = r#"
+import os, socket, time
+listener = socket.socket()
+listener.bind(("127.0.0.1", 4000))
+listener.listen(50)
+waiting = [socket.create_connection(("127.0.0.1", 4000)) for _ in range(30)]
+listener.listen(1)
+open("/tmp/up", "w").write("up")
+while not os.path.exists("/tmp/ask"):
+    time.sleep(0.05)
+listener.settimeout(1)
+accepted = []
+try:
+    while True:
+        accepted.append(listener.accept())
+except socket.timeout:
+    pass
+open("/tmp/new", "w").write(str(len(accepted)))
+os.rename("/tmp/new", "/tmp/said")
+while True:
+    time.sleep(1)
+"#;
+
+/// To connect them one by one, and wait for each, is an hour in which the clone can be neither stopped nor removed.
+fn longer_queue(sandbox: &Sandbox) {
+    let tree = tree(sandbox).to_string_lossy().into_owned();
+    let command = ["--profile", "strict", "--start", "--", "/usr/bin/python3", "-E", "-s", "-c", QUEUE];
+    sandbox.pando(["create", "source", "--from", &tree, "--net", "none"]).args(command).limit(120).ok();
+    eventually("they wait", || sandbox.exec_sh("source", "test -s /tmp/up").run().code() == 0);
+    sandbox.pando(["freeze", "source", "warm", "--wait"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).limit(30).ok();
+    sandbox.exec_sh("one", "touch /tmp/ask").ok();
+    eventually("it has accepted them", || sandbox.exec_sh("one", "test -e /tmp/said").run().code() == 0);
+    assert_eq!(sandbox.exec_sh("one", "cat /tmp/said").ok(), "30");
+    sandbox.pando(["rm", "--force", "one"]).ok();
 }
 
 fn imported(sandbox: &Sandbox) {

@@ -228,50 +228,62 @@ struct Changes {
     directories: Vec<PathBuf>,
 }
 
-/// `None` where all had better be copied.
+/// `None` where all had better be copied. The guest says how many files there are, how deep they lie and how many of them
+/// have changed, and it is the daemon that compares: nothing is searched from end to end for each of them, and no more
+/// is kept than would be brought up to date.
 fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Changes> {
-    let is_directory = |seen: &Seen| seen.mode & libc::S_IFMT == libc::S_IFDIR;
-    let mut changes = Changes::default();
-    for (path, seen) in before {
-        let same_kind = now.get(path).is_some_and(|now| now.mode & libc::S_IFMT == seen.mode & libc::S_IFMT);
-        if !same_kind {
-            changes.gone.push(path.clone());
-        }
-    }
+    let gone = gone(before, now)?;
+    let mut anew: Vec<&Path> = Vec::new();
+    let mut directories: BTreeSet<&Path> = BTreeSet::new();
     let mut whole: Option<&PathBuf> = None;
     for (path, seen) in now {
         if whole.is_some_and(|whole| path.starts_with(whole)) {
             continue;
         }
-        let known = before.get(path).filter(|_| !changes.gone.contains(path));
+        let known = before.get(path).filter(|_| gone.binary_search(&path.as_path()).is_err());
         if known == Some(seen) && !mapped.contains(path) {
             continue;
         }
-        if !is_directory(seen) && seen.links > 1 {
+        if !seen.is_directory() && seen.links > 1 {
             return None;
         }
-        match known {
-            Some(_) if is_directory(seen) => {}
-            None if is_directory(seen) => {
-                whole = Some(path);
-                changes.anew.push(path.clone());
-            }
-            _ => changes.anew.push(path.clone()),
+        if known.is_some() && seen.is_directory() {
+            note_with_those_above(path, now, &mut directories)?;
+        } else {
+            whole = seen.is_directory().then_some(path).or(whole);
+            anew.push(path);
+            // What is made in a directory changes its times; they are set right at the end.
+            path.parent().map_or(Some(()), |above| note_with_those_above(above, now, &mut directories))?;
         }
-        // What is made in a directory changes its times; they are set right at the end.
-        let above = path.ancestors().filter(|above| now.get(*above).is_some_and(is_directory) && *above != path);
-        changes.directories.extend(above.map(Path::to_owned));
-        if known.is_some() && is_directory(seen) {
-            changes.directories.push(path.clone());
+        (gone.len() + anew.len() + directories.len() <= MOST_CHANGES).then_some(())?;
+    }
+    for above in gone.iter().filter_map(|gone| gone.parent()).filter(|above| now.contains_key(*above)) {
+        directories.insert(above);
+    }
+    let few = gone.len() + anew.len() + directories.len() <= MOST_CHANGES;
+    let owned = |paths: &[&Path]| paths.iter().map(|path| path.to_path_buf()).collect();
+    few.then(|| Changes { gone: owned(&gone), anew: owned(&anew), directories: owned(&Vec::from_iter(directories)) })
+}
+
+/// What is not there any more, or is of another kind, in the order of the paths; `None` for too many.
+fn gone<'a>(before: &'a Tree, now: &Tree) -> Option<Vec<&'a Path>> {
+    let kind = |seen: &Seen| seen.mode & libc::S_IFMT;
+    let is_gone = |path: &PathBuf, seen: &Seen| now.get(path).is_none_or(|now| kind(now) != kind(seen));
+    let gone = before.iter().filter(|(path, seen)| is_gone(path, seen)).map(|(path, _)| path.as_path());
+    let gone: Vec<_> = gone.take(MOST_CHANGES + 1).collect();
+    (gone.len() <= MOST_CHANGES).then_some(gone)
+}
+
+/// Notes a directory and those above it. Above one that is noted, all are. `None` for too many, and where one of them is
+/// not there.
+fn note_with_those_above<'a>(path: &'a Path, now: &Tree, noted: &mut BTreeSet<&'a Path>) -> Option<()> {
+    for directory in path.ancestors() {
+        if !noted.insert(directory) {
+            break;
         }
+        (noted.len() <= MOST_CHANGES && now.get(directory)?.is_directory()).then_some(())?;
     }
-    for gone in &changes.gone {
-        changes.directories.extend(gone.parent().filter(|above| now.contains_key(*above)).map(Path::to_owned));
-    }
-    changes.directories.sort();
-    changes.directories.dedup();
-    let few = changes.gone.len() + changes.anew.len() + changes.directories.len() <= MOST_CHANGES;
-    few.then_some(changes)
+    Some(())
 }
 
 /// Bytes of what is known of a tree: a guest makes as many files as its disk has room for, and it is the daemon that
@@ -407,6 +419,52 @@ mod tests {
             ahead.finish(None).unwrap();
             assert_eq!(shown(&to), shown(&from), "change {number}");
         }
+    }
+
+    fn seen(mode: u32, changed: i64) -> Seen {
+        Seen { inode: 1, mode, owner: (0, 0), length: 0, links: 1, changed: (changed, 0), written: (0, 0) }
+    }
+
+    /// A chain of directories with files at its end.
+    fn deep(depth: usize, files: usize, changed: i64) -> Tree {
+        let mut directory = PathBuf::new();
+        let mut tree = Tree::from([(directory.clone(), seen(libc::S_IFDIR, 0))]);
+        for _ in 0..depth {
+            directory.push("d");
+            tree.insert(directory.clone(), seen(libc::S_IFDIR, 0));
+        }
+        tree.extend((0..files).map(|file| (directory.join(file.to_string()), seen(libc::S_IFREG, changed))));
+        tree
+    }
+
+    #[test]
+    fn directories_above_what_changed_are_noted_once_and_no_more_than_are_brought_up_to_date() {
+        let changes = |depth, files| changes(&deep(depth, files, 0), &deep(depth, files, 1), &BTreeSet::new());
+        let some = changes(400, 80).unwrap();
+        assert_eq!((some.directories.len(), some.anew.len()), (401, 80));
+        assert!(changes(1_400, 80).is_none() && changes(3, MOST_CHANGES).is_none());
+        let now = deep(1_400, 80, 1);
+        let (file, mut noted) = (now.keys().next_back().unwrap(), BTreeSet::new());
+        assert!(note_with_those_above(file.parent().unwrap(), &now, &mut noted).is_none());
+        assert_eq!(noted.len(), MOST_CHANGES + 1, "it goes on climbing");
+    }
+
+    /// To search what is gone for each file that stays would be a billion comparisons.
+    #[test]
+    fn what_is_gone_is_not_searched_for_each_file_that_stays() {
+        let tree = |name: &str, count: usize| {
+            let mut tree: Tree =
+                (0..count).map(|file| (Path::new(name).join(file.to_string()), seen(libc::S_IFREG, 0))).collect();
+            tree.extend(["", name].map(|directory| (PathBuf::from(directory), seen(libc::S_IFDIR, 0))));
+            tree
+        };
+        let (renamed, again, stays) = (tree("a", 2_000), tree("c", 2_000), tree("b", 2_000));
+        let with = |other: &Tree| stays.clone().into_iter().chain(other.clone()).collect::<Tree>();
+        assert!(gone(&with(&renamed), &with(&again)).is_none(), "too many to be removed one by one");
+        assert!(changes(&with(&renamed), &with(&again), &BTreeSet::new()).is_none());
+        let few = changes(&with(&tree("a", 3)), &with(&tree("c", 3)), &BTreeSet::new()).unwrap();
+        assert_eq!(few.gone, ["a", "a/0", "a/1", "a/2"].map(PathBuf::from));
+        assert_eq!((few.anew, few.directories), (vec![PathBuf::from("c")], vec![PathBuf::new()]));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::freeze::files_ahead::{Seen, Tree};
 use pando_freeze::{Entries, Since, Touched};
 use pando_kernel::tree_copy::directory_below;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CString, OsStr};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -158,13 +158,12 @@ fn look_at<'a>(
 /// Entries that were not there.
 fn newcomers(directory: &Directory, differing: &mut Differing) -> Option<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let known: HashSet<&CStr> = directory.entries.iter().map(|(name, _)| name.as_c_str()).collect();
     let readable = rustix::fs::openat(&directory.open, ".", flags, Mode::empty()).ok()?;
     for entry in rustix::fs::Dir::new(readable).ok()? {
         let entry = entry.ok()?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..")
-            || directory.entries.iter().any(|(known, _)| known.as_c_str() == name)
-        {
+        if matches!(name.to_bytes(), b"." | b"..") || known.contains(name) {
             continue;
         }
         let now = Seen::at(&directory.open, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -179,8 +178,12 @@ fn newcomers(directory: &Directory, differing: &mut Differing) -> Option<()> {
 /// Of a tree what differs, some paths more, and the directories above: as they were, and as they are. To go through all
 /// of it would take longer than the looking.
 pub(crate) fn narrowed(before: &Tree, differing: &Differing, more: &BTreeSet<PathBuf>) -> (Tree, Tree) {
-    let ends = differing.keys().chain(more);
-    let paths: BTreeSet<&Path> = ends.flat_map(|path| path.ancestors()).collect();
+    let ends = differing.keys().chain(more.iter().filter(|path| before.contains_key(*path)));
+    let mut paths: BTreeSet<&Path> = BTreeSet::new();
+    for path in ends {
+        // Above one that is there already, all are.
+        let _ = path.ancestors().find(|above| !paths.insert(above));
+    }
     let was = |path: &Path| before.get(path).cloned();
     let is = |path: &Path| differing.get(path).cloned().unwrap_or_else(|| was(path));
     let tree = |look: &dyn Fn(&Path) -> Option<Seen>| {
@@ -214,7 +217,7 @@ impl Seen {
         }
     }
 
-    pub(crate) fn at(directory: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Self> {
+    pub(crate) fn at(directory: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Self> {
         let about = rustix::fs::statat(directory, name, flags)?;
         let mode = about.st_mode;
         let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;

@@ -24,6 +24,7 @@ use pando_guest::GuestName;
 use pando_guest::Places;
 use pando_guest::plan::{self, Mounted};
 use pando_guest::root::{self, Layer, LayerStore, Root};
+use pando_kernel::confined::{self, Links};
 use pando_kernel::mount::{self, Tree};
 use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context, pidfd, unfiltered};
@@ -358,7 +359,8 @@ pub(crate) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Opti
 /// The number of the terminal that a guest has for a console.
 fn console(init: i32) -> Option<u32> {
     const TERMINALS: u32 = 136;
-    let device = std::fs::metadata(format!("/proc/{init}/root/dev/console")).ok()?.rdev();
+    let place = confined::Root::of_process(init).and_then(|root| root.place("/dev/console", Links::Followed)).ok()?;
+    let device = place.about().ok()?.st_rdev;
     (rustix::fs::major(device) == TERMINALS).then(|| rustix::fs::minor(device))
 }
 

@@ -15,15 +15,17 @@ use pando_api::{Fault, FaultKind};
 use pando_freeze::image::{AreaKind, FileKind, Image};
 use pando_freeze::{Bed, FreezeError, Moved, Onlooker, Outside, Refusal, Subject, Target, TransplantError, transplant};
 use pando_guest::seed::PROGRAM;
+use pando_kernel::confined::{Links, Place, Root};
 use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::tree_copy::copy_content;
 use pando_kernel::{CallError, Context, pidfd, unfiltered};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
@@ -157,10 +159,13 @@ impl Site {
             let path = format!("/proc/{pid}/root");
             File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))
         };
+        let what = || "looking into the guests".to_owned();
         let (here, there) = (root(self.from)?, root(self.into)?);
+        let of = |directory: &OwnedFd| directory.try_clone().map(Root::from).context(what);
+        let (ours, theirs) = (of(&here)?, of(&there)?);
         let (mapped, open) = (mapped(image), open(image));
         for path in mapped.iter().chain(&open) {
-            if let Err((kind, advice)) = self.bring(&here, &there, path, open.contains(path))? {
+            if let Err((kind, advice)) = self.bring(&ours, &theirs, path, open.contains(path))? {
                 let process = image.processes.first();
                 let refusal = Refusal {
                     pid: process.map_or(0, |one| one.pid),
@@ -175,45 +180,47 @@ impl Site {
         Ok(here)
     }
 
-    /// Copies a file that the other guest lacks; an objection where it has another, or must have it by itself.
+    /// Copies a file that the other guest lacks; an objection where it has another, or must have it by itself. Who is
+    /// in either guest may put anything into the place of a file that was looked at.
     fn bring(
         &self,
-        here: &OwnedFd,
-        there: &OwnedFd,
+        here: &Root,
+        there: &Root,
         path: &str,
         copies: bool,
     ) -> Result<Result<(), (String, &'static str)>, CallError> {
         let what = || format!("looking at {path}");
-        let Some(ours) = look(here, path, OFlags::RDONLY).context(what)? else { return Ok(Ok(())) };
-        let about = ours.metadata().context(what)?;
-        if !about.is_file() {
-            let missing = look(there, path, OFlags::PATH).context(what)?.is_none();
+        let Some(ours) = look(here, path).context(what)? else { return Ok(Ok(())) };
+        let theirs = look(there, path).context(what)?;
+        let about = ours.about().context(what)?;
+        if !FileType::from_raw_mode(about.st_mode).is_file() {
             let objection = (format!("{path}, which the other guest lacks"), "make it there first");
-            return Ok(if missing { Err(objection) } else { Ok(()) });
+            return Ok(if theirs.is_none() { Err(objection) } else { Ok(()) });
         }
-        match look(there, path, OFlags::RDONLY).context(what)? {
+        match theirs {
             Some(theirs) if same(&ours, &theirs).context(what)? => Ok(Ok(())),
             Some(_) => Ok(Err((
                 format!("{path}, of which the other guest has another"),
                 "make them equal, or move it away there",
             ))),
             None if copies => {
-                self.copy(ours, &about, there, path).context(|| format!("copying {path} into the other guest"))?;
+                let copy = || self.copy(&ours.file()?, about.st_mode, there, path);
+                copy().context(|| format!("copying {path} into the other guest"))?;
                 Ok(Ok(()))
             }
             None => Ok(Err((format!("{path}, which it runs and the other guest lacks"), "install it there first"))),
         }
     }
 
-    fn copy(&self, mut ours: File, about: &std::fs::Metadata, there: &OwnedFd, path: &str) -> io::Result<()> {
+    fn copy(&self, ours: &File, mode: u32, there: &Root, path: &str) -> io::Result<()> {
         let _as_owner = (self.owner != 0).then(|| FsOwner::assume(self.owner)).transpose()?;
         let (above, name) =
             path.trim_start_matches('/').rsplit_once('/').unwrap_or((".", path.trim_start_matches('/')));
         let above = directory(there, above)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(about.mode() & 0o777);
-        let mut theirs = File::from(rustix::fs::openat(&above, name, flags, mode)?);
-        io::copy(&mut ours, &mut theirs)?;
+        let mode = Mode::from_raw_mode(mode & 0o777);
+        let theirs = rustix::fs::openat(&above, name, flags, mode)?;
+        copy_content(ours, theirs.as_fd())?;
         Ok(rustix::fs::fchmod(&theirs, mode)?)
     }
 }
@@ -234,59 +241,66 @@ fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Result<OwnedFd,
 }
 
 /// A directory inside a root, made where it is missing.
-fn directory(root: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = || rustix::fs::openat2(root, path, flags, Mode::empty(), CONFINED);
-    match opened() {
+fn directory(root: &Root, path: &str) -> io::Result<Place> {
+    match root.place(path, Links::Followed) {
         Err(Errno::NOENT) => {
             let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
             let above = directory(root, above)?;
             match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
-                Err(Errno::EXIST) | Ok(()) => Ok(opened()?),
+                Err(Errno::EXIST) | Ok(()) => Ok(root.place(path, Links::Followed)?),
                 Err(error) => Err(error.into()),
             }
         }
-        opened => Ok(opened?),
+        found => Ok(found?),
     }
 }
 
-const CONFINED: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
-
-/// What a path means inside a root, if it is a file or a directory.
-fn look(root: &OwnedFd, path: &str, how: OFlags) -> io::Result<Option<File>> {
-    let open = |how: OFlags| rustix::fs::openat2(root, path, how | OFlags::CLOEXEC, Mode::empty(), CONFINED);
-    let plain = match open(OFlags::PATH) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        found => found?,
-    };
-    // Opening a device or a pipe may do something.
-    match FileType::from_raw_mode(rustix::fs::fstat(&plain)?.st_mode) {
-        FileType::RegularFile => Ok(Some(open(how | OFlags::NOCTTY)?.into())),
-        _ => Ok(Some(plain.into())),
+/// What a path means inside a root.
+fn look(root: &Root, path: &str) -> io::Result<Option<Place>> {
+    match root.place(path, Links::Followed) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        found => Ok(Some(found?)),
     }
 }
 
-/// Whether two files have the same content.
-fn same(one: &File, other: &File) -> io::Result<bool> {
-    const PORTION: usize = 64 << 10;
-    let (about, others) = (one.metadata()?, other.metadata()?);
-    if (about.dev(), about.ino()) == (others.dev(), others.ino()) {
+/// Whether two files have the same content; of a regular file and something else they never do. They are compared as
+/// far as they go when it is begun, and where one of them is no hole.
+fn same(one: &Place, other: &Place) -> io::Result<bool> {
+    const PORTION: u64 = 64 << 10;
+    let (about, others) = (one.about()?, other.about()?);
+    if (about.st_dev, about.st_ino) == (others.st_dev, others.st_ino) {
         return Ok(true);
     }
-    if !others.is_file() || about.len() != others.len() {
+    if !FileType::from_raw_mode(others.st_mode).is_file() || about.st_size != others.st_size {
         return Ok(false);
     }
-    let (mut one, mut other) = (one, other);
-    let (mut ours, mut theirs) = (vec![0; PORTION], vec![0; PORTION]);
+    let (one, other, length) = (one.file()?, other.file()?, about.st_size.cast_unsigned());
+    let (mut ours, mut theirs) = (vec![0; PORTION as usize], vec![0; PORTION as usize]);
+    let mut at = 0;
     loop {
-        let read = one.read(&mut ours)?;
-        if read == 0 {
+        at = next_data(&one, at)?.min(next_data(&other, at)?);
+        if at >= length {
             return Ok(true);
         }
-        other.read_exact(&mut theirs[..read])?;
-        if ours[..read] != theirs[..read] {
+        let portion = (length - at).min(PORTION);
+        let (ours, theirs) = (&mut ours[..portion as usize], &mut theirs[..portion as usize]);
+        one.read_exact_at(ours, at)?;
+        other.read_exact_at(theirs, at)?;
+        if ours != theirs {
             return Ok(false);
         }
+        at += portion;
+    }
+}
+
+/// Where the next data of a file begins, at or after `at`; beyond all files where there is none.
+fn next_data(file: &File, at: u64) -> io::Result<u64> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => Ok(start),
+        Err(Errno::NXIO) => Ok(u64::MAX),
+        // A file system that does not tell: all of it is data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(at),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -314,27 +328,54 @@ fn open(image: &Image) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
+    fn root(top: &std::path::Path) -> Root {
+        Root::from(OwnedFd::from(File::open(top).unwrap()))
+    }
+
     #[test]
     fn files_are_compared_by_what_is_in_them() {
-        let directory = tempfile::tempdir().unwrap();
+        let top = tempfile::tempdir().unwrap();
+        let root = root(top.path());
+        let place = |name: &str| look(&root, name).unwrap().unwrap();
         let file = |name: &str, content: &str| {
-            let path = directory.path().join(name);
-            std::fs::write(&path, content).unwrap();
-            File::open(path).unwrap()
+            std::fs::write(top.path().join(name), content).unwrap();
+            place(name)
         };
         let one = file("one", "content");
         assert!(same(&one, &file("same", "content")).unwrap());
         assert!(!same(&file("again", "content"), &file("other", "contents")).unwrap());
         assert!(!same(&file("third", "content"), &file("fourth", "konzent")).unwrap());
+        let long = |name: &str, last: &[u8]| {
+            let made = File::create(top.path().join(name)).unwrap();
+            made.set_len(8 << 40).unwrap();
+            made.write_all_at(last, 7 << 40).unwrap();
+            place(name)
+        };
+        // Eight terabytes, nearly all of which is a hole.
+        assert!(same(&long("long", b"x"), &long("as long", b"x")).unwrap());
+        assert!(!same(&long("other long", b"y"), &place("long")).unwrap());
+    }
+
+    #[test]
+    fn what_is_a_pipe_by_now_is_not_waited_for() {
+        let top = tempfile::tempdir().unwrap();
+        let (path, root) = (top.path().join("file"), root(top.path()));
+        std::fs::write(&path, "").unwrap();
+        let ours = look(&root, "file").unwrap().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let theirs = look(&root, "file").unwrap().unwrap();
+        assert!(!same(&ours, &theirs).unwrap());
+        assert!(ours.file().is_ok(), "it is the file that was looked at");
     }
 
     #[test]
     fn directories_are_made_inside_the_root() {
         let top = tempfile::tempdir().unwrap();
-        let root = OwnedFd::from(File::open(top.path()).unwrap());
+        let root = root(top.path());
         std::os::unix::fs::symlink("/", top.path().join("link")).unwrap();
         directory(&root, "link/a/b").unwrap();
         assert!(top.path().join("a/b").is_dir(), "a link leads nowhere else");
-        assert!(look(&root, "/a/none", OFlags::RDONLY).unwrap().is_none());
+        assert!(look(&root, "/a/none").unwrap().is_none());
     }
 }

@@ -5,10 +5,12 @@
 use crate::capture::lost_names::{self, Name};
 use crate::image::{Area, AreaKind, Content, ContentKind, Image};
 use crate::inspect::credentials::IdMaps;
-use crate::inspect::open_files::Place;
+use crate::inspect::open_files;
 use crate::inspect::proc_file::DELETED;
+use pando_kernel::confined::{Links, Place, Root};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{FileType, SeekFrom, Stat};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -46,12 +48,12 @@ impl Contents {
     pub(crate) fn of_descriptor(
         &mut self,
         holder: i32,
-        place: Place,
+        place: open_files::Place,
         name: &str,
         image: &mut Image,
     ) -> Result<usize, CallError> {
         let path = format!("fd/{}", place.number);
-        let Place { outer, device, inode, .. } = place;
+        let open_files::Place { outer, device, inode, .. } = place;
         self.note(Sighting { device, inode, name, outer, holder, path }, image)
     }
 
@@ -142,21 +144,23 @@ impl Contents {
         mounted: bool,
         image: &mut Image,
     ) -> Result<(), CallError> {
-        let root = format!("/proc/{outer}/root");
-        let about = rustix::fs::lstat(format!("{root}{directory}"));
         // Where it is none, there is nothing in it.
-        let Ok(about) = about else { return Ok(()) };
+        let Some((root, about)) = top(outer, directory) else { return Ok(()) };
         let device = about.st_dev;
         if mounted {
             self.push(ContentKind::Directory { path: directory.to_owned() }, &about, holder, image);
         }
         let mut next = vec![directory.to_owned()];
         while let Some(directory) = next.pop() {
-            let Ok(entries) = std::fs::read_dir(format!("{root}{directory}")) else { continue };
-            for entry in entries.flatten() {
-                let Ok(kind) = entry.file_type() else { continue };
-                let Ok(name) = entry.file_name().into_string() else {
-                    let name = entry.file_name().to_string_lossy().into_owned();
+            let found = root.place(directory.as_str(), Links::Refused).and_then(|place| place.entries());
+            let Ok(mut entries) = found else { continue };
+            while let Some(Ok(entry)) = entries.next() {
+                let name = entry.file_name();
+                if name == c"." || name == c".." {
+                    continue;
+                }
+                let Ok(text) = name.to_str() else {
+                    let name = name.to_string_lossy();
                     self.lost
                         .push((format!("a file in memory whose name is not UTF-8 ({directory}/{name})"), "rename it"));
                     continue;
@@ -166,12 +170,18 @@ impl Contents {
                     self.lost.push((kind, "remove some, or keep them on the disk"));
                     return Ok(());
                 }
-                let path = format!("{directory}/{name}");
+                let path = format!("{directory}/{text}");
+                let what = || format!("looking at {path} of the guest");
+                let place = match Place::in_directory(entries.fd().context(what)?, name) {
+                    // Whoever else has the directory open has removed it.
+                    Err(Errno::NOENT) => continue,
+                    found => found.context(what)?,
+                };
+                let about = place.about().context(what)?;
+                let kind = FileType::from_raw_mode(about.st_mode);
                 if kind.is_file() && left_out.contains(&path.as_str()) {
                     continue;
                 }
-                let what = || format!("looking at {path} of the guest");
-                let about = rustix::fs::lstat(entry.path()).context(what)?;
                 if about.st_dev != device {
                     if outer != self.init || self.expected.contains(&path) {
                         self.note_mount_point(path, &about, holder, image);
@@ -179,20 +189,39 @@ impl Contents {
                     continue;
                 }
                 if kind.is_dir() {
-                    self.push(ContentKind::Directory { path: path.clone() }, &about, holder, image);
-                    next.push(path);
-                } else if kind.is_symlink() {
-                    let target = std::fs::read_link(entry.path()).context(what)?.to_string_lossy().into_owned();
-                    self.push(ContentKind::Link { path, target }, &about, holder, image);
-                } else if FileType::from_raw_mode(about.st_mode) == FileType::Fifo {
-                    self.push(ContentKind::Fifo { path }, &about, holder, image);
-                } else if let Some(first) = self.first_name(&about, image) {
-                    self.push(ContentKind::Name { path, first }, &about, holder, image);
+                    next.push(path.clone());
+                }
+                self.note_named((&place, path), &about, holder, image)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what has a name in a directory in memory.
+    fn note_named(
+        &mut self,
+        (place, path): (&Place, String),
+        about: &Stat,
+        holder: i32,
+        image: &mut Image,
+    ) -> Result<(), CallError> {
+        let at = path.clone();
+        let what = || format!("looking at {at} of the guest");
+        match FileType::from_raw_mode(about.st_mode) {
+            FileType::Directory => drop(self.push(ContentKind::Directory { path }, about, holder, image)),
+            FileType::Symlink => {
+                let target = place.target().context(what)?.to_string_lossy().into_owned();
+                self.push(ContentKind::Link { path, target }, about, holder, image);
+            }
+            FileType::Fifo => drop(self.push(ContentKind::Fifo { path }, about, holder, image)),
+            kind => {
+                if let Some(first) = self.first_name(about, image) {
+                    self.push(ContentKind::Name { path, first }, about, holder, image);
                 } else if kind.is_file() {
-                    let place = self.push(ContentKind::Placed { path: path.clone() }, &about, holder, image);
-                    let file = File::open(entry.path()).context(what)?;
-                    image.contents[place].length = about.st_size as u64;
-                    image.contents[place].runs = runs(&file, about.st_size as u64).context(what)?;
+                    let file = place.file().context(what)?;
+                    let content = self.push(ContentKind::Placed { path }, about, holder, image);
+                    image.contents[content].length = about.st_size as u64;
+                    image.contents[content].runs = runs(&file, about.st_size as u64).context(what)?;
                 }
             }
         }
@@ -257,7 +286,9 @@ impl Contents {
         }
         let at = format!("/proc/{}/{}", seen.outer, seen.path);
         let what = || format!("reading {at}");
-        let file = File::open(&at).context(what)?;
+        // It leads to the very file, and not by a path.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(&at, flags, Mode::empty()).context(what)?);
         let stat = rustix::fs::fstat(&file).context(what)?;
         let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
         let length = if is_directory { 0 } else { stat.st_size as u64 };
@@ -291,10 +322,17 @@ impl Contents {
             return ContentKind::Memory { name: "shared".into(), seals: 0 };
         }
         let directory = name.rsplit_once('/').map_or("/", |(directory, _)| directory);
-        let there = std::fs::metadata(format!("/proc/{}/root{directory}", self.init)).is_ok_and(|it| it.is_dir());
+        let there = top(self.init, directory).is_some();
         let directory = if there { directory.to_owned() } else { String::new() };
         if is_directory { ContentKind::DeletedDirectory { directory } } else { ContentKind::Deleted { directory } }
     }
+}
+
+/// The root of a process, and what a directory in it is like, if there is such a one: no link leads to it.
+fn top(outer: i32, directory: &str) -> Option<(Root, Stat)> {
+    let root = Root::of_process(outer).ok()?;
+    let about = root.place(directory, Links::Refused).and_then(|place| place.about()).ok()?;
+    FileType::from_raw_mode(about.st_mode).is_dir().then_some((root, about))
 }
 
 /// The most files in memory: a holder has a descriptor of each.

@@ -3,7 +3,8 @@
 //! files on /run.
 
 use crate::image::Image;
-use crate::origin::{self, Origin};
+use crate::origin::{self, Origin, Source};
+use pando_kernel::confined::{Links, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::MemfdFlags;
 use std::fs::File;
@@ -26,12 +27,12 @@ impl EarlyContents {
         let file = rustix::fs::memfd_create("pando-contents", MemfdFlags::CLOEXEC);
         let file = file.context(|| "making a memory file".into())?;
         for (number, content) in image.contents.iter().enumerate().filter(|(_, content)| content.kind.has_bytes()) {
-            let (path, _) = origin.content(image, number);
+            let (source, _) = origin.content(image, number);
             let copy = || {
-                let from = File::open(&path)?;
+                let from = open(&source)?;
                 content.runs.iter().try_for_each(|(at, length)| copy_run(&from, &file, *at, *length))
             };
-            copy().context(|| format!("copying {path}"))?;
+            copy().context(|| format!("copying {source}"))?;
         }
         Ok(Some(Self(file)))
     }
@@ -40,6 +41,13 @@ impl EarlyContents {
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
+}
+
+fn open(source: &Source) -> io::Result<File> {
+    Ok(match source {
+        Source::Own(path) => File::open(path)?,
+        Source::Inside { process, path } => Root::of_process(*process)?.place(path.as_str(), Links::Refused)?.file()?,
+    })
 }
 
 fn copy_run(from: &File, to: &OwnedFd, at: u64, length: u64) -> io::Result<()> {
@@ -66,7 +74,7 @@ mod tests {
             let path = directory.path().join(name);
             std::fs::write(&path, text).unwrap();
             Content {
-                kind: ContentKind::Placed { path: name.into() },
+                kind: ContentKind::Placed { path: path.to_string_lossy().into_owned() },
                 length: text.len() as u64,
                 runs,
                 mode: 0o600,
@@ -85,6 +93,10 @@ mod tests {
         File::open(early.path()).unwrap().read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"onetwosix");
         let origin = Origin::Processes { sources: Vec::new(), init: me, keeper: 0, early: Some(early.path()) };
-        assert_eq!(origin.content(&image, 1), (early.path(), Some(3)));
+        assert_eq!(origin.content(&image, 1), (Source::Own(early.path()), Some(3)));
+        // What somebody has put into a file's place meanwhile is not what was looked at.
+        std::fs::rename(directory.path().join("a"), directory.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", directory.path().join("a")).unwrap();
+        assert!(EarlyContents::copy(&image, &here).is_err());
     }
 }

@@ -8,9 +8,9 @@
 
 use crate::inspect::mount_tree::{Mount, MountTree};
 use crate::subject::Given;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use pando_kernel::confined::{Links, Root};
+use rustix::fs::{AtFlags, StatxFlags};
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 
 /// What the first process had mounted at its start, as far as it has it still; of what it has not, a place is kept.
 /// `devices` are those of the host's file systems.
@@ -146,9 +146,7 @@ impl Start<'_> {
 
 /// The number of the mount that a path leads to.
 fn mount_at(init: i32, path: &str) -> Option<u64> {
-    let root = File::open(format!("/proc/{init}/root")).ok()?;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = rustix::fs::openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve).ok()?;
+    let found = Root::of_process(init).ok()?.place(path, Links::Followed).ok()?;
     let about = rustix::fs::statx(&found, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
     Some(about.stx_mnt_id)
 }

@@ -8,7 +8,10 @@
 use crate::image::{Area, AreaKind};
 use crate::inspect::areas;
 use crate::inspect::proc_file::DELETED;
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use pando_kernel::confined::{Links, Place, Root};
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 
 /// No more names than this are looked at.
 const MOST: usize = 20_000;
@@ -37,7 +40,8 @@ pub(crate) fn of(outer: i32, area: &Area) -> Name {
         return Name::AsTold;
     }
     let directory = lost.rsplit_once('/').map_or("", |(directory, _)| directory);
-    match find(&format!("/proc/{outer}/root{directory}/"), (about.dev(), about.ino())) {
+    let root = Root::of_process(outer).ok();
+    match root.and_then(|root| find(&root, directory, (about.dev(), about.ino()))) {
         Some(name) => Name::Other(format!("{directory}/{name}")),
         None => Name::Unknown,
     }
@@ -48,19 +52,25 @@ fn is_memory(name: &str) -> bool {
     name.starts_with("/memfd:") || name.starts_with("/secretmem") || name == "/dev/zero"
 }
 
-/// The name that a file has in a directory.
-pub(crate) fn find(directory: &str, (device, inode): (u64, u64)) -> Option<String> {
-    let entries = std::fs::read_dir(directory).ok()?.flatten().take(MOST);
-    let is_it = |about: std::fs::Metadata| (about.dev(), about.ino()) == (device, inode);
+/// The name that a file has in a directory, to which no link leads.
+pub(crate) fn find(root: &Root, directory: &str, (device, inode): (u64, u64)) -> Option<String> {
+    let directory = root.place(if directory.is_empty() { "/" } else { directory }, Links::Refused).ok()?;
+    let entries = directory.entries().ok()?.flatten().take(MOST);
+    let is_it = |name: &CStr| {
+        let about = Place::in_directory(directory.as_fd(), name).and_then(|place| place.about());
+        about.is_ok_and(|about| (about.st_dev, about.st_ino) == (device, inode))
+    };
     // A directory may tell other numbers than its files have, as that of an overlay may.
     let (same, others): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.ino() == inode);
-    let mut all = same.into_iter().chain(others).filter(|entry| entry.metadata().is_ok_and(is_it));
-    all.find_map(|entry| entry.file_name().into_string().ok())
+    let mut all = same.into_iter().chain(others).filter(|entry| is_it(entry.file_name()));
+    all.find_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn a_file_is_found_by_what_it_is() {
@@ -71,7 +81,8 @@ mod tests {
         let about = std::fs::metadata(path("temporary")).unwrap();
         std::fs::hard_link(path("temporary"), path("published")).unwrap();
         std::fs::remove_file(path("temporary")).unwrap();
-        let find = |device: u64| find(&directory.path().to_string_lossy(), (device, about.ino()));
+        let root = Root::from(OwnedFd::from(File::open(directory.path()).unwrap()));
+        let find = |device: u64| find(&root, "", (device, about.ino()));
         assert_eq!(find(about.dev()).as_deref(), Some("published"));
         assert_eq!(find(about.dev() + 1), None);
     }

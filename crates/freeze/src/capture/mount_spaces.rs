@@ -16,10 +16,9 @@ use crate::inspect::process_tree::{self, Member};
 use crate::refusal::Refusal;
 use crate::subject::Subject;
 use pando_kernel::CallError;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use pando_kernel::confined::{Links, Place, Root};
+use rustix::fs::FileType;
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 
 /// One, and a process that is in it.
@@ -171,13 +170,12 @@ impl Spaces {
 
     /// What a path without links leads to in a namespace.
     fn identity(&self, space: Option<usize>, path: &str) -> Option<Identity> {
-        self.identity_by(space, path, ResolveFlags::NO_SYMLINKS)
+        self.identity_by(space, path, Links::Refused)
     }
 
-    fn identity_by(&self, space: Option<usize>, path: &str, resolve: ResolveFlags) -> Option<Identity> {
+    fn identity_by(&self, space: Option<usize>, path: &str, links: Links) -> Option<Identity> {
         let outer = space.map_or(self.init, |space| self.all[space].outer);
-        let file = open(outer, path, resolve)?;
-        let stat = rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH).ok()?;
+        let stat = open(outer, path, links)?.about().ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
@@ -361,7 +359,7 @@ impl Spaces {
     pub(crate) fn is_elsewhere(&self, outer: i32, path: &str) -> bool {
         self.of_process(outer).is_some_and(|space| {
             // Links are those of the namespace that one looks in.
-            let identity = |space| self.identity_by(space, path, ResolveFlags::NO_MAGICLINKS);
+            let identity = |space| self.identity_by(space, path, Links::OnTheWay);
             let there = identity(Some(space));
             there.is_some() && there != identity(None)
         })
@@ -409,8 +407,6 @@ fn is_file(path: &str) -> bool {
 }
 
 /// What a path leads to, as a process sees it: guests write what is on it.
-fn open(outer: i32, path: &str, resolve: ResolveFlags) -> Option<OwnedFd> {
-    let root = File::open(format!("/proc/{outer}/root")).ok()?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve | ResolveFlags::IN_ROOT).ok()
+fn open(outer: i32, path: &str, links: Links) -> Option<Place> {
+    Root::of_process(outer).ok()?.place(path, links).ok()
 }

@@ -7,10 +7,11 @@ use crate::inspect::descriptors::Found;
 use crate::inspect::proc_file::{Lines, Stat};
 use crate::inspect::process_tree::{self, Member};
 use crate::inspect::socket_table;
-use crate::inspect::terminal_ends::{End, end, number, own_number};
+use crate::inspect::terminal_ends::{End, end, end_of, number, own_number};
 use crate::stop::seize::Stopped;
+use pando_kernel::confined::{Links, Root};
 use pando_kernel::{CallError, Context, terminal};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 
 /// The terminal of a descriptor, in the image.
 pub(crate) fn kind(member: &Member, found: &Found, maps: &IdMaps, image: &mut Image) -> Result<FileKind, CallError> {
@@ -45,10 +46,15 @@ pub(crate) fn kind(member: &Member, found: &Found, maps: &IdMaps, image: &mut Im
 
 /// Notes the console, whether or not anybody has it open just now: its number is taken in a clone.
 pub(crate) fn console(init: i32, number: u32, image: &mut Image) -> Result<(), CallError> {
-    let path = format!("/proc/{init}/root{CONSOLE_PATH}");
-    let what = || format!("reading the terminal {path}");
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).context(what)?;
+    let what = || format!("reading the terminal {CONSOLE_PATH} of process {init}");
+    let place = Root::of_process(init).and_then(|root| root.place(CONSOLE_PATH, Links::Followed)).context(what)?;
+    // To open another device may do something.
+    let about = place.about().context(what)?;
+    let is_device = FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice;
+    if !is_device || end_of(about.st_rdev) != Some(End::Other(number)) {
+        return Err(std::io::Error::from_raw_os_error(libc::ENXIO)).context(what);
+    }
+    let file = place.open(OFlags::RDWR).context(what)?;
     let mut console = Terminal { number, kept: true, ..Terminal::default() };
     console.look(&file).context(what)?;
     image.terminals.push(console);

@@ -8,11 +8,11 @@ use crate::image::{Image, UnixSocket, Waiting};
 use crate::inspect::open_files::Place;
 use crate::inspect::proc_file::{self, DELETED, malformed};
 use crate::inspect::socket_table::{borrow, table};
+use pando_kernel::confined::{Links, Root};
 use pando_kernel::unix_diag::UnixEntry;
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::{FileType, Stat};
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Captures what is not known of a socket when its descriptor is found: `places` are where each open file was found.
@@ -95,12 +95,7 @@ fn describe(
 
 /// What is at a path of a guest's, if anything. A link in it, such as /var/run, leads to where it does in the guest.
 fn look_inside(init: i32, path: &str) -> Option<rustix::fs::Stat> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags};
-    let root = File::open(format!("/proc/{init}/root")).ok()?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve).ok()?;
-    rustix::fs::fstat(file).ok()
+    Root::of_process(init).and_then(|root| root.place(path, Links::OnTheWay)?.about()).ok()
 }
 
 /// Finds the file of a bound socket, if it still is: a relative name starts at the directory that its owner is in now,
@@ -150,6 +145,6 @@ fn name_now(init: i32, file: &OwnedFd, identity: (u64, u64)) -> Option<String> {
         std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?.into_os_string().into_string().ok()?;
     let Some(lost) = path.strip_suffix(DELETED) else { return Some(path) };
     let (directory, _) = lost.rsplit_once('/')?;
-    let name = lost_names::find(&format!("/proc/{init}/root{directory}/"), identity)?;
+    let name = lost_names::find(&Root::of_process(init).ok()?, directory, identity)?;
     Some(format!("{directory}/{name}"))
 }

@@ -11,15 +11,19 @@
 //! listener connects to that anew: it has sent nothing that anybody has.
 
 use crate::image::connection::{Bytes, Connection, Ends, Peer, owners};
-use crate::image::{Image, SocketOption};
+use crate::image::{FileKind, Image, Role, SocketOption};
 use crate::inspect::socket_table;
 use pando_kernel::tcp_repair::{self, Queue};
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// Connections that have been put into the sockets of processes which wait to run. Until they wake nothing is sent.
 #[derive(Debug, Default)]
@@ -34,15 +38,27 @@ pub struct Revived {
 pub fn revive(image: &Image, connections: &[Connection], outer: impl Fn(i32) -> Option<i32>) -> Revived {
     let mut revived = Revived::default();
     let owners = owners(image);
+    let take = |file: usize| -> Option<Result<OwnedFd, CallError>> {
+        let (pid, descriptor) = owners.get(&file)?;
+        Some(socket_table::take(outer(*pid)?, *descriptor))
+    };
+    let _room = RoomToWait::make(image, connections, |file| take(file)?.ok());
+    let mut pending = Vec::new();
     for connection in connections {
-        let take = || -> Result<OwnedFd, CallError> {
+        let begin = || -> Result<Pending, CallError> {
             let gone =
                 || CallError { what: named(connection), source: io::Error::other("no process of the guest has it") };
-            let (pid, descriptor) = owners.get(&connection.file).ok_or_else(gone)?;
-            socket_table::take(outer(*pid).ok_or_else(gone)?, *descriptor)
+            let socket = take(connection.file).ok_or_else(gone)??;
+            Pending::begin(socket, connection).context(|| named(connection))
         };
-        let put = take().and_then(|socket| put(&socket, connection).map(|()| socket).context(|| named(connection)));
-        match put {
+        match begin() {
+            Ok(begun) => pending.push((begun, connection)),
+            Err(error) => revived.lost.push((connection.ends(), error)),
+        }
+    }
+    await_connections(&pending);
+    for (begun, connection) in pending {
+        match begun.finish(connection).context(|| named(connection)) {
             Ok(socket) => revived.sockets.push((socket, connection.clone())),
             Err(error) => revived.lost.push((connection.ends(), error)),
         }
@@ -105,22 +121,62 @@ fn finish(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// What the socket was before is undone: it stands for a connection that is lost.
-fn put(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
-    tcp_repair::forget_peer(socket)?;
-    if connection.peer == Peer::Unaccepted {
-        return meet(socket, connection).inspect_err(|_| lose(socket, connection));
-    }
-    tcp_repair::begin(socket)?;
-    connect(socket, connection).inspect_err(|_| lose(socket, connection))
+/// A socket that gets its connection. It waits for nobody meanwhile: how long a listener takes, and how often that is
+/// asked, its guest has a say in.
+struct Pending {
+    socket: OwnedFd,
+    flags: OFlags,
 }
 
-/// Connects to the listener that has not accepted it, and sends what had been sent.
+impl Pending {
+    /// What the socket was before is undone: it stands for a connection that is lost.
+    fn begin(socket: OwnedFd, connection: &Connection) -> io::Result<Self> {
+        let flags = fcntl_getfl(&socket)?;
+        let begun = Self { socket, flags };
+        fcntl_setfl(&begun.socket, flags | OFlags::NONBLOCK)?;
+        let socket = &begun.socket;
+        tcp_repair::forget_peer(socket)?;
+        if connection.peer == Peer::Unaccepted {
+            meet(socket, connection).inspect_err(|_| lose(socket, connection))?;
+        } else {
+            tcp_repair::begin(socket)?;
+            connect(socket, connection).inspect_err(|_| lose(socket, connection))?;
+        }
+        Ok(begun)
+    }
+
+    /// The socket, as its process had it.
+    fn finish(self, connection: &Connection) -> io::Result<OwnedFd> {
+        if connection.peer == Peer::Unaccepted {
+            send_again(&self.socket, connection).inspect_err(|_| lose(&self.socket, connection))?;
+        }
+        Ok(self.socket.try_clone()?)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let _ = fcntl_setfl(&self.socket, self.flags);
+    }
+}
+
+/// Begins to connect to the listener that has not accepted it.
 fn meet(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
     rustix::net::bind(socket, &connection.local)?;
     match rustix::net::connect(socket, &connection.remote) {
-        Err(rustix::io::Errno::INPROGRESS) => await_connection(socket)?,
-        done => done?,
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Sends to the listener what had been sent, if it took the connection.
+fn send_again(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
+    if !is_decided(&[socket], Duration::ZERO)?[0] {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    match socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(error)),
     }
     {
         let _room = Room::make(socket, connection.queued())?;
@@ -129,15 +185,72 @@ fn meet(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
     finish(socket, connection)
 }
 
-/// Between two sockets of one machine nothing takes long: else the listener does not take it.
-fn await_connection(socket: &OwnedFd) -> io::Result<()> {
-    const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-    let ready = poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&PATIENCE))?;
-    match socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
-        0 if ready > 0 => Ok(()),
-        0 => Err(io::ErrorKind::TimedOut.into()),
-        error => Err(io::Error::from_raw_os_error(error)),
+/// Waits until listeners have taken connections or refused them. Between two sockets of one machine nothing takes long:
+/// else the listener does not take it. There is one limit for all of them, as there may be thousands.
+fn await_connections(pending: &[(Pending, &Connection)]) {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let begun = Instant::now();
+    let unaccepted = pending.iter().filter(|(_, connection)| connection.peer == Peer::Unaccepted);
+    let mut sockets: Vec<&OwnedFd> = unaccepted.map(|(one, _)| &one.socket).collect();
+    while !sockets.is_empty() {
+        let left = PATIENCE.saturating_sub(begun.elapsed());
+        let Ok(decided) = is_decided(&sockets, left) else { return };
+        let mut decided = decided.into_iter();
+        sockets.retain(|_| decided.next() == Some(false));
+        if left.is_zero() {
+            return;
+        }
     }
+}
+
+/// Whether sockets that connect have a connection, or an error, after a while.
+fn is_decided(sockets: &[&OwnedFd], patience: Duration) -> io::Result<Vec<bool>> {
+    let mut asked: Vec<_> = sockets.iter().map(|socket| PollFd::new(*socket, PollFlags::OUT)).collect();
+    let patience = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    match poll(&mut asked, Some(&patience)) {
+        Ok(_) | Err(Errno::INTR) => Ok(asked.iter().map(|one| !one.revents().is_empty()).collect()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Listeners at which more waited than they now let wait: a process may say so after they came. What is more the kernel
+/// would pass over.
+struct RoomToWait(Vec<(OwnedFd, i32)>);
+
+impl RoomToWait {
+    fn make(image: &Image, connections: &[Connection], take: impl Fn(usize) -> Option<OwnedFd>) -> Self {
+        let mut waiting: HashMap<u16, i32> = HashMap::new();
+        for one in connections.iter().filter(|connection| connection.peer == Peer::Unaccepted) {
+            *waiting.entry(one.remote.port()).or_default() += 1;
+        }
+        let mut made = Vec::new();
+        for (number, file) in image.files.iter().enumerate() {
+            let FileKind::Plain(socket) = &file.kind else { continue };
+            let Role::Listens { backlog } = socket.role else { continue };
+            let waiting = port(&socket.name).and_then(|port| waiting.get(&port)).copied().unwrap_or(0);
+            let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+            if waiting <= backlog {
+                continue;
+            }
+            if let Some(listener) = take(number).filter(|listener| rustix::net::listen(listener, waiting).is_ok()) {
+                made.push((listener, backlog));
+            }
+        }
+        Self(made)
+    }
+}
+
+impl Drop for RoomToWait {
+    fn drop(&mut self) {
+        for (listener, backlog) in &self.0 {
+            let _ = rustix::net::listen(listener, *backlog);
+        }
+    }
+}
+
+/// The port of an address as the kernel has it, of either family.
+fn port(name: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes([*name.get(2)?, *name.get(3)?]))
 }
 
 /// Makes of a socket whose connection could not be put into it one whose other end has reset that: it asks somebody who
@@ -240,6 +353,8 @@ fn fill(socket: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::image::connection::Ended;
+    use crate::image::{Descriptor, OpenFile, PlainSocket, Process};
+    use std::os::fd::AsRawFd;
 
     fn connection() -> Connection {
         let end = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -259,6 +374,48 @@ mod tests {
             peer: Peer::Outside,
             ended: Ended::default(),
         }
+    }
+
+    /// So many sockets, and a listener that lets two wait; the connections that are to be made anew.
+    fn unaccepted(count: usize) -> (Vec<OwnedFd>, OwnedFd, Image, Vec<Connection>) {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+        let make = || socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let (listener, nowhere) = (make(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        bind(&listener, &nowhere).unwrap();
+        listen(&listener, 1).unwrap();
+        let remote = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+        let sockets: Vec<_> = (0..count).map(|_| make()).collect();
+        let name = [[2, 0], remote.port().to_be_bytes()].concat();
+        let listens = PlainSocket { name, role: Role::Listens { backlog: 1 }, ..PlainSocket::default() };
+        let all = sockets.iter().chain([&listener]);
+        let descriptors =
+            all.enumerate().map(|(file, socket)| Descriptor { number: socket.as_raw_fd(), file, close_on_exec: false });
+        let process = Process { pid: 1, descriptors: descriptors.collect(), ..Process::default() };
+        let idle = || FileKind::Plain(PlainSocket::default());
+        let kinds = (0..count).map(|_| idle()).chain([FileKind::Plain(listens)]);
+        let open = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
+        let files = kinds.map(open).collect();
+        let image = Image { files, processes: vec![process], ..Image::default() };
+        let one = |file| Connection { file, local: nowhere, remote, peer: Peer::Unaccepted, ..connection() };
+        (sockets, listener, image, (0..count).map(one).collect())
+    }
+
+    #[test]
+    fn as_many_wait_as_did_and_a_socket_waits_when_its_process_said_so() {
+        let (sockets, _listener, image, connections) = unaccepted(40);
+        let revived = revive(&image, &connections, |_| Some(std::process::id() as i32));
+        assert_eq!((revived.count(), revived.lost.len()), (40, 0));
+        assert!(sockets.iter().all(|socket| !fcntl_getfl(socket).unwrap().contains(OFlags::NONBLOCK)));
+    }
+
+    /// One after the other they would be waited for over an hour.
+    #[test]
+    fn who_is_not_let_wait_is_lost_and_not_waited_for() {
+        let (_sockets, _listener, mut image, connections) = unaccepted(40);
+        image.files.pop();
+        let revived = revive(&image, &connections, |_| Some(std::process::id() as i32));
+        assert_eq!(revived.count() + revived.lost.len(), 40);
+        assert!(revived.lost.len() > 30, "{}", revived.lost.len());
     }
 
     #[test]

@@ -20,7 +20,12 @@ const OTHERS: u32 = 136;
 const ALTERNATE: u32 = 5;
 
 pub(crate) fn end(found: &Found) -> Option<End> {
-    let (major, minor) = (rustix::fs::major(found.stat.st_rdev), rustix::fs::minor(found.stat.st_rdev));
+    end_of(found.stat.st_rdev)
+}
+
+/// The end that a device number stands for.
+pub(crate) fn end_of(device: u64) -> Option<End> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     match (major, minor) {
         (ALTERNATE, 2) => Some(End::Master),
         (ALTERNATE, 0) => Some(End::Own),

@@ -1,6 +1,7 @@
 //! How files without a name get into the holder, and from there into a clone.
 
 use crate::image::{AreaKind, Content, ContentKind, Image, OpenFile, Process, made_mounts};
+use crate::origin::Source;
 use crate::restore::facts::Facts;
 use crate::restore::script::{AT_FDCWD, Chapter, SLOT, Writer};
 use crate::restore::slots::Slots;
@@ -18,16 +19,39 @@ pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Fa
         if !content.kind.has_bytes() {
             continue;
         }
-        let (path, base) = facts.origin.content(image, number);
-        let path = writer.string(&path);
-        let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
-        writer.open(chapter, "opening a file without a name", libc::SYS_openat, &arguments, SLOT);
+        let (source, base) = facts.origin.content(image, number);
         let held = slots.held(number);
+        open_source(writer, &source, held);
         create_memory(writer, chapter, "held", held);
         fill(writer, chapter, content, (SLOT, base), held);
         writer.call(chapter, "closing a file without a name", libc::SYS_close, &[SLOT]);
     }
 }
+
+/// Writes the opening of what has a content. `spare` is free until then. What is not the file that was looked at, because
+/// a process that has its directory open has put something else into its place, is nothing outside the process's root,
+/// and is not waited for: where it is no regular file it cannot be read.
+fn open_source(writer: &mut Writer, source: &Source, spare: u64) {
+    let (chapter, label) = (Writer::STAGING, "opening a file without a name");
+    match source {
+        Source::Own(path) => {
+            let path = writer.string(path);
+            let arguments = [AT_FDCWD, path, READING];
+            writer.open(chapter, label, libc::SYS_openat, &arguments, SLOT);
+        }
+        Source::Inside { process, path } => {
+            let root = writer.string(&format!("/proc/{process}/root"));
+            let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+            writer.open(chapter, "opening a root", libc::SYS_openat, &[AT_FDCWD, root, flags], spare);
+            let at = writer.string(path);
+            let resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_MAGICLINKS;
+            let how = writer.words(&[READING, 0, resolve]);
+            writer.open(chapter, format!("opening {path}"), libc::SYS_openat2, &[spare, at, how, 24], SLOT);
+        }
+    }
+}
+
+const READING: u64 = (libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
 
 /// Writes the maker's steps that fill the directories in memory which each clone is given, before anything is mounted
 /// there.

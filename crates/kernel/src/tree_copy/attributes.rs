@@ -1,11 +1,12 @@
 //! Everything about a file but its content and its name.
 
+use crate::confined::by_descriptor;
 use crate::directory_chain::look_at;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, StatxTimestamp, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 /// As much as the kernel lets one file have: XATTR_LIST_MAX and XATTR_SIZE_MAX are both this.
 const LONGEST: usize = 64 << 10;
@@ -80,11 +81,6 @@ impl Attributes {
 
 fn is_policy(name: &[u8]) -> bool {
     name.starts_with(b"security.") && name != b"security.capability"
-}
-
-/// A path for calls that take no descriptor of a mere place. It leads to the object itself, a link too.
-pub(super) fn by_descriptor(object: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", object.as_raw_fd())
 }
 
 fn extended(object: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {

@@ -4,12 +4,12 @@
 //! large as it was written in.
 
 use super::TreeCopyError;
-use super::attributes::by_descriptor;
-use rustix::fs::{Mode, OFlags, SeekFrom, fstat, ftruncate, ioctl_ficlone, seek};
+use crate::confined::open_again;
+use rustix::fs::{OFlags, SeekFrom, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -33,40 +33,49 @@ impl ContentError {
     }
 }
 
+impl From<ContentError> for io::Error {
+    fn from(error: ContentError) -> Self {
+        let (ContentError::Read(error) | ContentError::Write(error)) = error;
+        error
+    }
+}
+
 /// Makes `to`, an empty file, what `object` is, a mere place of a regular file.
 pub(super) fn copy(object: BorrowedFd<'_>, to: BorrowedFd<'_>, share_from: u64) -> Result<(), ContentError> {
+    copy_open(&open(object).map_err(|errno| ContentError::Read(errno.into()))?, to, share_from)
+}
+
+/// The same of a regular file that is open for reading.
+pub(super) fn copy_open(from: &File, to: BorrowedFd<'_>, share_from: u64) -> Result<(), ContentError> {
     let read = |errno: Errno| ContentError::Read(errno.into());
-    let from = open(object).map_err(read)?;
-    let about = fstat(&from).map_err(read)?;
+    let about = fstat(from).map_err(read)?;
     let size = about.st_size.cast_unsigned();
-    if size >= share_from && size > 0 && ioctl_ficlone(to, &from).is_ok() {
+    if size >= share_from && size > 0 && ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }
     let to = File::from(to.try_clone_to_owned().map_err(ContentError::Write)?);
     // No more than it has now: one that grows for ever would be copied for ever.
     let mut buffer = vec![0; PIECE.min(usize::try_from(size).unwrap_or(PIECE))];
     if about.st_blocks * BLOCK >= about.st_size {
-        copy_range(&from, &to, (0, size), &mut buffer)?;
+        copy_range(from, &to, (0, size), &mut buffer)?;
         return Ok(());
     }
     let mut at = 0;
-    while let Some((start, end)) = next_data(&from, at, size)? {
-        at = copy_range(&from, &to, (start, end), &mut buffer)?;
+    while let Some((start, end)) = next_data(from, at, size)? {
+        at = copy_range(from, &to, (start, end), &mut buffer)?;
         if at < end {
             // It was cut short meanwhile.
             break;
         }
     }
-    let size = fstat(&from).map_err(read)?.st_size.cast_unsigned().min(size);
+    let size = fstat(from).map_err(read)?.st_size.cast_unsigned().min(size);
     ftruncate(&to, size.max(at)).map_err(|errno| ContentError::Write(errno.into()))
 }
 
 /// Opens for reading what an object is a mere place of, without leaving a trace in its access time.
 fn open(object: BorrowedFd<'_>) -> Result<File, Errno> {
-    let path = by_descriptor(object.as_fd());
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    match rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => rustix::fs::open(path.as_str(), flags, Mode::empty()),
+    match open_again(object, OFlags::RDONLY | OFlags::NOATIME) {
+        Err(Errno::PERM) => open_again(object, OFlags::RDONLY),
         opened => opened,
     }
     .map(File::from)

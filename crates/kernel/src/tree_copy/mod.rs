@@ -33,6 +33,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -75,6 +77,16 @@ pub fn directory_below(top: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errn
 /// Those of openat2(2): EXDEV where something is mounted on it.
 pub fn object_in(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     opened(directory, Path::new(name), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)
+}
+
+/// Copies the content of a regular file into an empty one, holes kept, as far as it goes when it is begun: who appends
+/// to it meanwhile makes the copy no longer.
+///
+/// # Errors
+///
+/// Those of read(2) and write(2).
+pub fn copy_content(from: &File, to: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(content::copy_open(from, to, u64::MAX)?)
 }
 
 fn opened(top: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {

@@ -6,7 +6,7 @@
 //!   table.rs: words, control, profiles ──┘ └──▶ a guest of each profile that claims it: denied
 //! ```
 
-mod races;
+pub(super) mod races;
 pub(super) mod table;
 
 use crate::case::Case;
@@ -30,6 +30,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("attacks::by_links_during_a_copy", races::links_during_a_copy),
     Case::new("attacks::by_links_during_a_start", races::links_during_a_start),
     Case::new("attacks::by_links_during_a_freeze", races::links_during_a_freeze),
+    Case::new("attacks::by_links_in_memory_during_a_freeze", races::links_in_memory_during_a_freeze),
+    Case::new("attacks::by_pipes_in_memory_during_a_freeze", races::pipes_in_memory_during_a_freeze),
     Case::new("attacks::programs_of_32_bits", programs_of_32_bits),
 ];
 

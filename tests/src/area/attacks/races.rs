@@ -3,7 +3,11 @@
 use crate::line::Line;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, openat, renameat_with};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Swaps, as fast as it can, a directory for a link that leads to where its argument says; tells when it has begun.
 const SWAPPER: &str = "mkdir -p /srv/real; : >/srv/begun; while :; do mv /srv/real /srv/d; rm -rf /srv/d; mkdir /srv/real; ln -s \"$0\" /srv/d; \
@@ -106,4 +110,88 @@ pub(super) fn links_during_a_freeze(sandbox: &Sandbox) {
         }
         sandbox.pando(["rm", "--force", &name]).ok();
     }
+}
+
+/// Exchanges two names of a directory of a running guest's, again and again, while something is done: as another guest
+/// does, or a user of the host, that has the directory open. Neither stands still when that guest does.
+pub(in crate::area) fn exchanging(directory: &OwnedFd, names: [&str; 2], pauses: &[Duration], work: impl FnOnce()) {
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let exchanger = scope.spawn(|| {
+            for pause in pauses.iter().cycle() {
+                renameat_with(directory, names[0], directory, names[1], RenameFlags::EXCHANGE).expect("an exchange");
+                std::thread::sleep(*pause);
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        {
+            let _over = Over(&over);
+            work();
+        }
+        exchanger.join().expect("it exchanges until the end");
+    });
+}
+
+/// A directory of a running guest's, as one of its processes passes it to somebody.
+pub(in crate::area) fn directory_of(sandbox: &Sandbox, guest: &str, path: &str) -> OwnedFd {
+    let path = format!("/proc/{}/root/{path}", sandbox.first_process(guest));
+    openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("it is there")
+}
+
+const IN_MEMORY: &str = "mkdir /dev/shm/d; echo its own, not a secret >/dev/shm/d/f; ln -s \"$0\" /dev/shm/d/l; : >/ready; \
+    while :; do sleep 1; done";
+
+/// A freeze copies what the guest has in memory while that stands still. Who has its directories open does not.
+pub(super) fn links_in_memory_during_a_freeze(sandbox: &Sandbox) {
+    let secret = bait(sandbox).join("secret");
+    std::fs::write(&secret, "the host's own, of root alone").expect("a file");
+    let target = secret.to_string_lossy().into_owned();
+    sandbox.guest("web", &["--profile", "strict", "--", "sh", "-c", IN_MEMORY, &target]);
+    eventually("its files are there", || sandbox.exec_sh("web", "[ -e /ready ]").run().code() == 0);
+    let directory = directory_of(sandbox, "web", "dev/shm/d");
+    let path = format!("/proc/{}/root/dev/shm/d/f", sandbox.first_process("web"));
+    let pauses = [0, 2_900, 700, 1_900, 300].map(Duration::from_micros);
+    let mut frozen = 0;
+    exchanging(&directory, ["f", "l"], &pauses, || {
+        for number in 0..2 * FREEZES {
+            let (image, clone) = (format!("image-{number}"), format!("clone-{number}"));
+            // It may fail: what was a file is a link by now.
+            if sandbox.pando(["freeze", "web", &image, "--wait"]).limit(30).run().code() != 0 {
+                continue;
+            }
+            frozen += 1;
+            sandbox.pando(["clone", &image, &clone]).ok();
+            // In a clone a link leads to where it does there.
+            let read = sandbox.exec_sh(&clone, "cat /dev/shm/d/*").run();
+            assert!(!read.out().contains("the host's"), "the freeze was led outside: {}", read.out());
+            sandbox.pando(["rm", "--force", &clone]).ok();
+        }
+        // The control: whoever follows the guest's paths from outside.
+        let astray = (0..CONTROL_TRIES).any(|_| std::fs::read_to_string(&path).is_ok_and(|text| text.contains("host")));
+        assert!(astray, "nobody is led astray by this: it proves nothing");
+    });
+    assert!(frozen > 0, "no freeze got as far as to be led anywhere");
+}
+
+/// The same with a named pipe that nobody writes to.
+pub(super) fn pipes_in_memory_during_a_freeze(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--profile", "strict", "--", "sh", "-c", IN_MEMORY, "/nowhere"]);
+    eventually("its files are there", || sandbox.exec_sh("web", "[ -e /ready ]").run().code() == 0);
+    let directory = directory_of(sandbox, "web", "dev/shm/d");
+    mknodat(&directory, "p", FileType::Fifo, Mode::from_raw_mode(0o666), 0).expect("a pipe");
+    exchanging(&directory, ["f", "p"], &[Duration::ZERO, Duration::from_micros(300)], || {
+        for number in 0..4 * FREEZES {
+            // Whether or not it can be: it ends.
+            sandbox.pando(["freeze", "web", &format!("image-{number}")]).limit(30).run();
+        }
+    });
+    sandbox.pando(["freeze", "web", "last"]).ok();
 }
