@@ -386,7 +386,8 @@ mod tests {
     fn carrying(image: &mut Image, files: Vec<usize>) {
         let file = OpenFile { kind: FileKind::Unix { socket: 0 }, ..image.files[0].clone() };
         let queue = vec![Waiting { files, ..Waiting::default() }];
-        image.unix.push(UnixSocket { file: image.files.len(), queue, ..UnixSocket::default() });
+        let (number, kind) = (image.files.len(), libc::SOCK_STREAM);
+        image.unix.push(UnixSocket { file: number, kind, queue, ..UnixSocket::default() });
         image.files.push(file);
     }
 
