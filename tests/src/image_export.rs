@@ -114,7 +114,8 @@ impl ImageExport {
         seal(&mut self.about, about.to_string().as_bytes());
     }
 
-    /// Attaches a packet filter to the first socket that begins so, which listens and has none: what it is, family, type, protocol.
+    /// Attaches a packet filter to the first socket that begins so, which listens and has none: what it is, family,
+    /// type, protocol.
     pub(crate) fn attach_packet_filter(&mut self, socket: &[u8]) {
         /// One instruction: it lets everything pass.
         const FILTER: [u8; 9] = [8, 6, 0, 0, 0, 0xff, 0xff, 0, 0];

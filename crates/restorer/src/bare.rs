@@ -293,7 +293,8 @@ pub(crate) fn undumpable() {
     let _ = plain(number::PRCTL, [PR_SET_DUMPABLE, 0, 0]);
 }
 
-/// A task's capabilities: effective, permitted and inheritable ones, of the first 32, then of the others (`struct __user_cap_data_struct`).
+/// A task's capabilities: effective, permitted and inheritable ones, of the first 32, then of the others (`struct
+/// __user_cap_data_struct`).
 pub(crate) type Capabilities = [u32; 6];
 
 /// `_LINUX_CAPABILITY_VERSION_3`, of the task itself.

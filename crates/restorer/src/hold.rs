@@ -62,7 +62,8 @@ fn hold(message: &Message, length: u32, foreign: bool) -> Result<Script, Failure
     Ok(script)
 }
 
-/// Takes steps whose arguments somebody else has chosen: by them memory is filled from files, which takes no other capability than those to open them.
+/// Takes steps whose arguments somebody else has chosen: by them memory is filled from files, which takes no other
+/// capability than those to open them.
 fn with_few_powers(steps: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     /// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, and CAP_SYS_PTRACE for the file that the daemon has open.
     const KEPT: u32 = 1 << 1 | 1 << 2 | 1 << 19;

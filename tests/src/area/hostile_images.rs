@@ -197,8 +197,8 @@ fn sockets(sandbox: &Sandbox) {
     granted_by_name_alone(sandbox, &file_of(sandbox, &export), "seccomp", &["a socket of family 40"]);
 }
 
-/// A socket of TCP, with internet addresses of either length, as the tree begins to tell of it: what it is, family, type,
-/// protocol.
+/// A socket of TCP, with internet addresses of either length, as the tree begins to tell of it: what it is, family,
+/// type, protocol.
 const STREAMS: [[u8; 4]; 2] = [[8, 4, 2, 12], [8, 0x14, 2, 12]];
 
 /// An export of a strict guest that has such a socket, and which of both it is.

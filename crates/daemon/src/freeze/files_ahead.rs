@@ -228,9 +228,9 @@ struct Changes {
     directories: Vec<PathBuf>,
 }
 
-/// `None` where all had better be copied. The guest says how many files there are, how deep they lie and how many of them
-/// have changed, and it is the daemon that compares: nothing is searched from end to end for each of them, and no more
-/// is kept than would be brought up to date.
+/// `None` where all had better be copied. The guest says how many files there are, how deep they lie and how many of
+/// them have changed, and it is the daemon that compares: nothing is searched from end to end for each of them, and no
+/// more is kept than would be brought up to date.
 fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Changes> {
     let gone = gone(before, now)?;
     let mut anew: Vec<&Path> = Vec::new();
@@ -274,8 +274,8 @@ fn gone<'a>(before: &'a Tree, now: &Tree) -> Option<Vec<&'a Path>> {
     (gone.len() <= MOST_CHANGES).then_some(gone)
 }
 
-/// Notes a directory and those above it. Above one that is noted, all are. `None` for too many, and where one of them is
-/// not there.
+/// Notes a directory and those above it. Above one that is noted, all are. `None` for too many, and where one of them
+/// is not there.
 fn note_with_those_above<'a>(path: &'a Path, now: &Tree, noted: &mut BTreeSet<&'a Path>) -> Option<()> {
     for directory in path.ancestors() {
         if !noted.insert(directory) {

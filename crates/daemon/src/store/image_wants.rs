@@ -142,7 +142,8 @@ impl Wants {
         for (name, wanted) in wanted {
             let Some(number) = limits::number(&name) else { continue };
             let most = wanted.hard.unwrap_or(u64::MAX);
-            // One that lets no core be written, and keeps it from the program of core_pattern, is neither less nor more.
+            // One that lets no core be written, and keeps it from the program of core_pattern, is neither less nor
+            // more.
             let differs = |soft: u64, hard: u64| number == CORE && wanted.soft == Some(1) && (soft, hard) != (1, 1);
             let own = powers.limits.iter().filter(|limit| limit.0 == number);
             if own.into_iter().any(|(_, soft, hard)| *hard > most || *soft > most || differs(*soft, *hard)) {

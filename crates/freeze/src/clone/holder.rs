@@ -87,8 +87,8 @@ impl Holder {
         Ok(Facts { origin, taken: 0, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
 
-    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`. For an
-    /// image that comes from elsewhere (`foreign`) it does without most of its capabilities meanwhile.
+    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`. For
+    /// an image that comes from elsewhere (`foreign`) it does without most of its capabilities meanwhile.
     pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>, foreign: bool) -> Result<(), CallError> {
         let what = || "filling a holder".to_owned();
         let file = memory_file::sealed(trampoline::NAME, &script.bytes, false).context(what)?;
@@ -139,7 +139,8 @@ impl Holder {
         answer(&*socket)
     }
 
-    /// Ends those that make a clone, and reads what the holder says of that: it serves the next. One that says nothing even then is ended itself.
+    /// Ends those that make a clone, and reads what the holder says of that: it serves the next. One that says nothing
+    /// even then is ended itself.
     fn give_up(&self, socket: &OwnedFd) -> io::Error {
         for pid in process_tree::children(self.pid()) {
             // It may have ended, and another have its number, before there is a descriptor of it; not after.

@@ -4,8 +4,8 @@
 
 use crate::capture::fork_sharing::traits;
 use crate::capture::in_flight;
-use crate::disk::{check_namespaces, check_numbers};
 use crate::disk::wrong::{Wrong, ensure, is_path};
+use crate::disk::{check_namespaces, check_numbers};
 use crate::image::file::{HIGHEST_TERMINAL, MOST_FILE_WATCHES};
 use crate::image::ipc::{LONGEST_MESSAGE, MOST_MESSAGES, MOST_QUEUES};
 use crate::image::memory::{PAGE, USER_END};

@@ -1,5 +1,6 @@
-//! Whether the numbers of an image that was read are ones that a capture writes. Each becomes an argument of a system call of those that make a clone, which have powers that
-//! no process of it has: what they are asked must be no more than what captures ask.
+//! Whether the numbers of an image that was read are ones that a capture writes. Each becomes an argument of a system
+//! call of those that make a clone, which have powers that no process of it has: what they are asked must be no more
+//! than what captures ask.
 
 use crate::capture::{inotify, socket_options};
 use crate::disk::wrong::{Wrong, ensure};

@@ -18,7 +18,8 @@ pub struct NeededCall {
     pub number: i64,
     /// Its arguments, as far as they are numbers that say what is made.
     pub arguments: [u64; 6],
-    /// The capabilities, a bit each, one of which the kernel asks whoever makes it for; 0 where it asks for none. Whoever makes a clone has all of them over what is the clone's.
+    /// The capabilities, a bit each, one of which the kernel asks whoever makes it for; 0 where it asks for none.
+    /// Whoever makes a clone has all of them over what is the clone's.
     pub capabilities: u64,
 }
 
@@ -231,7 +232,8 @@ fn of_plain_socket(socket: &PlainSocket, all: &mut Vec<NeededCall>) {
     }
 }
 
-/// Protocols of netlink whose groups anybody hears (`NL_CFG_F_NONROOT_RECV`): routes, SELinux, events of devices, generic.
+/// Protocols of netlink whose groups anybody hears (`NL_CFG_F_NONROOT_RECV`): routes, SELinux, events of devices,
+/// generic.
 const FOR_ALL: [i32; 4] =
     [libc::NETLINK_ROUTE, libc::NETLINK_SELINUX, libc::NETLINK_KOBJECT_UEVENT, libc::NETLINK_GENERIC];
 

@@ -16,7 +16,8 @@ pub struct Powers {
     pub no_new_privileges: bool,
     /// Calls by which they would have got what they hold: sockets, namespaces and their like.
     pub calls: Vec<NeededCall>,
-    /// Resource limits that some of them have, each once: number, soft, hard. Where an image says nothing of one, that is whatever whoever makes it has.
+    /// Resource limits that some of them have, each once: number, soft, hard. Where an image says nothing of one, that
+    /// is whatever whoever makes it has.
     pub limits: BTreeSet<(u32, u64, u64)>,
 }
 

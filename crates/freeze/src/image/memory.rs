@@ -158,8 +158,8 @@ pub(crate) const USER_END: u64 = 0x7fff_ffff_f000;
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// What is captured of the advice that a range of memory was given (madvise(2)), by the letters that /proc/PID/smaps has for it. The rest of madvise(2) is an act and no
-/// property: an image that names any of it was never captured.
+/// What is captured of the advice that a range of memory was given (madvise(2)), by the letters that /proc/PID/smaps
+/// has for it. The rest of madvise(2) is an act and no property: an image that names any of it was never captured.
 pub(crate) const KEPT_ADVICE: [(&str, i32); 8] = [
     ("dc", libc::MADV_DONTFORK),
     ("wf", libc::MADV_WIPEONFORK),

@@ -28,9 +28,9 @@ pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Fa
     }
 }
 
-/// Writes the opening of what has a content. `spare` is free until then. What is not the file that was looked at, because
-/// a process that has its directory open has put something else into its place, is nothing outside the process's root,
-/// and is not waited for: where it is no regular file it cannot be read.
+/// Writes the opening of what has a content. `spare` is free until then. What is not the file that was looked at,
+/// because a process that has its directory open has put something else into its place, is nothing outside the
+/// process's root, and is not waited for: where it is no regular file it cannot be read.
 fn open_source(writer: &mut Writer, source: &Source, spare: u64) {
     let (chapter, label) = (Writer::STAGING, "opening a file without a name");
     match source {

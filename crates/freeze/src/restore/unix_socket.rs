@@ -122,7 +122,8 @@ impl<'a> Making<'a> {
             writer.call(MAKING, "setting the mode of a socket", libc::SYS_fchmodat, &[AT_FDCWD, at, mode.into()]);
         }
         if let Some(backlog) = socket.backlog {
-            // Those that wait may be more than it takes by now. For who connects beyond that the kernel waits, until somebody accepts.
+            // Those that wait may be more than it takes by now. For who connects beyond that the kernel waits, until
+            // somebody accepts.
             let room = backlog.max(socket.waiting.len() as u32);
             writer.call(MAKING, "listening", libc::SYS_listen, &[slot, room.into()]);
             self.connect_all(writer, number);
