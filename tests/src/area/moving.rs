@@ -1,10 +1,12 @@
 //! `pando move`: processes of one guest go on in another.
 
+use super::attacks::races::{directory_of, exchanging};
 use super::limits::{hog, stats};
 use crate::case::Case;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("moving::a_server_goes_on_in_another_guest", a_server_goes_on_in_another_guest),
@@ -14,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("moving::what_was_moved_counts_where_it_is", what_was_moved_counts_where_it_is)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("moving::what_is_a_pipe_by_then_is_not_waited_for", what_is_a_pipe_by_then_is_not_waited_for),
     Case::new("moving::what_has_no_room_there_runs_on", what_has_no_room_there_runs_on),
 ];
 
@@ -73,6 +76,26 @@ fn a_server_goes_on_in_another_guest(sandbox: &Sandbox) {
     sandbox.pando(["kill", "from"]).ok();
     let there = counted(sandbox, "into");
     eventually("it counts on", || counted(sandbox, "into") > there + 5);
+}
+
+/// Somebody in the guest that they are moved into exchanges the program that they run for a pipe that nobody writes to.
+fn what_is_a_pipe_by_then_is_not_waited_for(sandbox: &Sandbox) {
+    const TRIES: usize = 20;
+    sandbox.guest("from", &[]);
+    sandbox.guest("into", &["--profile", "strict"]);
+    let programs = directory_of(sandbox, "into", "bin");
+    sandbox.exec_sh("into", "mkfifo /bin/pipe; chmod 755 /bin/pipe").ok();
+    exchanging(&programs, ["busybox", "pipe"], &[Duration::ZERO], || {
+        for _ in 0..TRIES {
+            if !has(sandbox, "from", "sh /script") {
+                set_going(sandbox, "from", "while :; do sleep 100; done");
+            }
+            // Whether or not they can be moved: it ends.
+            let pid = pid(sandbox, "from", "sh /script").to_string();
+            sandbox.pando(["move", &pid, "--to", "into"]).limit(20).run();
+        }
+    });
+    sandbox.pando(["rm", "--force", "from", "into"]).ok();
 }
 
 fn what_cannot_be_moved_runs_on(sandbox: &Sandbox) {
