@@ -150,7 +150,7 @@ impl Pending {
         if connection.peer == Peer::Unaccepted {
             send_again(&self.socket, connection).inspect_err(|_| lose(&self.socket, connection))?;
         }
-        Ok(self.socket.try_clone()?)
+        self.socket.try_clone()
     }
 }
 
