@@ -81,9 +81,16 @@ fn any_names(sandbox: &Sandbox) {
         names.join(", ")
     );
     let server = Line::new("python3").args(["-c", &listen]).start();
-    let listening =
-        || fs::read("/proc/net/unix").is_ok_and(|text| text.windows(name.len()).any(|part| part == name.as_bytes()));
-    eventually("it listens", listening);
+    // A socket has its name before it listens, which its flags say.
+    let is_one = |line: &[u8]| {
+        let has = |part: &[u8]| line.windows(part.len()).any(|one| one == part);
+        has(name.as_bytes()) && has(b" 00010000 ")
+    };
+    let listening = || {
+        fs::read("/proc/net/unix")
+            .is_ok_and(|text| text.split(|byte| *byte == b'\n').filter(|line| is_one(line)).count() == names.len())
+    };
+    eventually("they listen", listening);
     let all = |script: &str| sandbox.pando(["tx", "run", "--net=refuse", "--", "python3", "-c", script]).run();
     for name in &names {
         let script = format!("import socket; socket.socket(socket.AF_UNIX).connect({name})");
