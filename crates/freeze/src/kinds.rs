@@ -484,6 +484,7 @@ mod tests {
         "disk/bounded.rs",
         "disk/check.rs",
         "disk/check_namespaces.rs",
+        "disk/check_numbers.rs",
         "disk/image_file.rs",
         "disk/load.rs",
         "disk/needed_calls.rs",
