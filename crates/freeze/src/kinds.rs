@@ -473,7 +473,7 @@ mod tests {
     }
 
     /// Files whose sentences are about images and clones that are wrong, not about what is refused.
-    const OF_IMAGES: [&str; 18] = [
+    const OF_IMAGES: [&str; 19] = [
         "bpf/task_iterator.rs",
         "capture/fork_sharing.rs",
         "clone/error.rs",
