@@ -116,7 +116,7 @@ pub(crate) fn obey(words: &[String]) -> io::Result<()> {
     if lost * 10 > commits * cuts {
         return Err(io::Error::other(format!("{lost} times the file system itself did not come back")));
     }
-    println!("{} cuts: {} before, {} after; {lost} times no file system", seen[0] + seen[1], seen[0], seen[1]);
+    println!("{} cuts: {} before, {} after", seen[0] + seen[1] + lost, seen[0], seen[1]);
     Ok(())
 }
 
