@@ -62,7 +62,9 @@ fn a_death_for_memory_is_said(sandbox: &Sandbox) {
     };
     is_said(sandbox.run_sh(&["--name", "passing", "--memory", "32M", "--swap", "0"], HOG).run());
     // Whoever reads the command's own standard error finds that in it alone, and a command that copes says nothing.
-    let copes = sandbox.run_sh(&["--memory", "32M", "--swap", "0"], &format!("({HOG}); exit 0")).run().succeeded();
+    // The kernel may take a second process, this one's parent, before the memory of the first is free.
+    let cope = || sandbox.run_sh(&["--memory", "32M", "--swap", "0"], &format!("({HOG}); exit 0")).run();
+    let copes = (0..6).map(|_| cope()).find(|ended| ended.code() == 0).expect("the parent is spared now and then");
     assert!(!copes.err().contains("pando:"), "{}", copes.err());
 
     sandbox.guest("stays", &["--memory", "32M", "--swap", "0"]);
