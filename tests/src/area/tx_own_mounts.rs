@@ -36,16 +36,18 @@ fn script(sandbox: &Sandbox, text: &str) -> String {
     ended.succeeded().out()
 }
 
-/// A single file that is mounted: no overlay lies over it, so that it is read-only inside.
+/// A single file that is mounted: no overlay lies over it, so that it is read-only inside. Its path is as long and as
+/// odd as one that only a program reads.
 fn read_only(sandbox: &Sandbox) {
     let told = script(
         sandbox,
-        "echo live >source; echo below >single; mount --bind source single || exit 77; S=$PWD/single
+        "D=$PWD/$(printf %0200d 1)/$(printf %0200d 2)/$'na\nme'; mkdir -p \"$D\"; cd \"$D\"
+         echo live >source; echo below >single; mount --bind source single || exit 77; S=$PWD/single
          try() { \"$@\" >>said 2>&1; cat source; echo live >source; }
-         try $TX -- sh -c \"echo plain >$S\"
-         try $TX -- unshare -m --propagation private sh -c \"mount -o remount,bind,rw $S; echo remounted >$S\"
-         try $TX -- python3 -c \"import subprocess,sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('attr')\" $S \"$OTA\"
-         try $TX -- unshare -m --propagation private python3 -c \"import sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('own')\" $S \"$OTA\"
+         try $TX -- sh -c \"echo plain >'$S'\"
+         try $TX -- unshare -m --propagation private sh -c \"mount -o remount,bind,rw '$S'; echo remounted >'$S'\"
+         try $TX -- python3 -c \"import subprocess,sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('attr')\" \"$S\" \"$OTA\"
+         try $TX -- unshare -m --propagation private python3 -c \"import sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('own')\" \"$S\" \"$OTA\"
          cat said >&2",
     );
     assert_eq!(told, "live\n".repeat(4));

@@ -101,6 +101,8 @@ fn killed(sandbox: &Sandbox) {
 fn cuts(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32) {
     let ended = power_loss(sandbox, kind, commits, cuts, None).succeeded();
     print!("     {}", ended.out());
+    // Cuts after which the file system itself was lost are seen.
+    ended.err().lines().for_each(|line| println!("     {line}"));
     let seen: Vec<u64> = ended.out().split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(seen.first(), Some(&u64::from(commits * cuts)));
     assert!(seen[1..].iter().all(|count| *count > 0), "only one outcome was seen: {seen:?}");

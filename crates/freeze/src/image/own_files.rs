@@ -1,9 +1,5 @@
 //! Open files of an image that each process opens itself: files of /proc about a process, and descriptors of processes
 //! (pidfd_open(2)).
-//!
-//! Open files of an image that are files of /proc about a process: each process opens its own.
-//!
-//! Open files of an image that are descriptors of processes (pidfd_open(2)).
 
 use crate::image::Image;
 use crate::image::file::FileKind;

@@ -4,17 +4,23 @@
 //! overlay lies over. In a mount namespace of its own a command may make such a mount writable again; and whoever
 //! mounts the device of a file system that is in use has that very file system. Neither could be undone.
 
-use super::object::text;
+use super::object::c_string;
 use pando_kernel::foreign_memory;
 use pando_kernel::seccomp_notify::Call;
 use rustix::fs::{FileType, StatVfsMountFlags, major, minor, stat, statvfs};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Seek;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// `fsconfig` sets a value that is a text, or one that is a path (linux/mount.h).
 const SET_STRING: u64 = 1;
 const SET_PATH: u64 = 3;
+
+/// The longest path that the kernel takes, with its closing zero; and more of a key of `fsconfig` than matters.
+const PATH_MAX: usize = libc::PATH_MAX as usize;
+const KEY: usize = 16;
 
 /// `MOUNT_ATTR_RDONLY`
 const READ_ONLY: u64 = 1;
@@ -56,7 +62,7 @@ impl Seen {
             }
             "fspick" => self.is_live(&place(call.pid, first as i32, second)),
             "fsconfig" if [SET_STRING, SET_PATH].contains(&second) => {
-                text(call.pid, third).as_deref() == Some("source") && self.is_source(call.pid, fourth)
+                c_string(call.pid, third, KEY).as_deref() == Some(b"source") && self.is_source(call.pid, fourth)
             }
             _ => false,
         }
@@ -96,13 +102,13 @@ impl Seen {
 
 /// Where a path leads that a process names, by a directory it has open or its own, for whoever looks from outside.
 fn place(pid: i32, directory: i32, at: u64) -> PathBuf {
-    let named = text(pid, at).unwrap_or_default();
-    if let Some(below) = named.strip_prefix('/') {
-        return PathBuf::from(format!("/proc/{pid}/root")).join(below.trim_start_matches('/'));
+    let named = PathBuf::from(OsString::from_vec(c_string(pid, at, PATH_MAX).unwrap_or_default()));
+    if let Ok(below) = named.strip_prefix("/") {
+        return PathBuf::from(format!("/proc/{pid}/root")).join(below);
     }
     let from = match directory {
         libc::AT_FDCWD => format!("/proc/{pid}/cwd"),
         open => format!("/proc/{pid}/fd/{open}"),
     };
-    if named.is_empty() { PathBuf::from(from) } else { Path::new(&from).join(named) }
+    if named.as_os_str().is_empty() { PathBuf::from(from) } else { Path::new(&from).join(named) }
 }

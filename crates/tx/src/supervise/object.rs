@@ -37,19 +37,28 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
     }
 }
 
-/// A text in a process's memory, up to its closing zero, the end of the memory or a bound.
-pub(super) fn text(pid: i32, at: u64) -> Option<String> {
+/// A text in a process's memory as it is told to people: no more of it than a bound, and nothing that drives a
+/// terminal.
+fn text(pid: i32, at: u64) -> Option<String> {
+    let text = c_string(pid, at, LONGEST)?;
+    Some(String::from_utf8_lossy(&text).escape_debug().to_string())
+}
+
+/// The bytes in a process's memory up to a closing zero, the end of the memory or a bound; nothing where there are
+/// none.
+pub(super) fn c_string(pid: i32, at: u64, most: usize) -> Option<Vec<u8>> {
     let mut found = Vec::new();
-    while found.len() < LONGEST && !found.contains(&0) {
+    while found.len() < most && !found.contains(&0) {
         let from = at.checked_add(found.len() as u64)?;
-        let left = (PAGE - from % PAGE).min((LONGEST - found.len()) as u64);
+        let left = (PAGE - from % PAGE).min((most - found.len()) as u64);
         match bytes(pid, from, left as usize) {
             Some(more) => found.extend(more),
             None => break,
         }
     }
-    let text = found.split(|byte| *byte == 0).next().filter(|text| !text.is_empty())?;
-    Some(String::from_utf8_lossy(text).escape_debug().to_string())
+    let end = found.iter().position(|byte| *byte == 0).unwrap_or(found.len());
+    found.truncate(end);
+    (!found.is_empty()).then_some(found)
 }
 
 fn bytes(pid: i32, at: u64, length: usize) -> Option<Vec<u8>> {
