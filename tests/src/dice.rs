@@ -2,6 +2,21 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Which run this is, where nobody says.
+const USUAL_SEED: u64 = 20_261_126;
+
+/// The seed of this run, which is told: that of `PANDO_TEST_SEED`; the time of day if that is `random`, as in `./x test
+/// slow`; else the usual one, so that whoever changes nothing sees what the last run saw.
+pub(crate) fn seed_of_this_run(usual: u64) -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let seed = match std::env::var("PANDO_TEST_SEED") {
+        Ok(text) if text == "random" => since.as_nanos() as u64,
+        told => told.ok().and_then(|text| text.parse().ok()).unwrap_or(usual),
+    };
+    println!("     PANDO_TEST_SEED={seed}");
+    seed
+}
+
 /// The dice.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
@@ -16,12 +31,9 @@ impl Dice {
         dice
     }
 
-    /// Dice of a seed that is told, for a run that differs from the last one: `PANDO_TEST_SEED`, or the time of day.
+    /// Dice of this run's seed.
     pub(crate) fn of_this_run() -> (Self, u64) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-        let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = seed.unwrap_or(since.as_nanos() as u64);
-        println!("     PANDO_TEST_SEED={seed}");
+        let seed = seed_of_this_run(USUAL_SEED);
         (Self::new(seed), seed)
     }
 

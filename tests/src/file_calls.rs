@@ -11,6 +11,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -105,27 +106,55 @@ pub(crate) fn state(root: &Path) -> Vec<String> {
     tree_state::lines(root).into_iter().map(without_time).chain(about).collect()
 }
 
-/// Where a file has data, in blocks of 64 KiB: less than that file systems keep as they like. In the first block, where
-/// calls write and set aside, nothing but zeros may be data, a hole, or set aside.
+/// Which blocks of 64 KiB of a file have data, with a `z` those of zeros alone: less than that file systems keep as they
+/// like. In the first block, where calls write and set aside, nothing but zeros may be data, a hole, or set aside.
 fn data(path: &Path) -> String {
     const BLOCK: u64 = 64 << 10;
     let Ok(file) = File::open(path) else { return "closed".to_owned() };
     let size = file.metadata().expect("an open file can be looked at").len();
     // What an earlier look has read counts for as little.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    let mut shown: Vec<(u64, u64)> = Vec::new();
+    let mut blocks = BTreeSet::new();
     let mut at = BLOCK;
     while at < size {
         let Ok(from) = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) else { break };
         let to = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(from)).unwrap_or(size);
-        let (first, end) = (from / BLOCK, to.div_ceil(BLOCK));
-        match shown.last_mut() {
-            Some(last) if first <= last.1 => last.1 = end,
-            _ => shown.push((first, end)),
-        }
+        blocks.extend(from / BLOCK..to.div_ceil(BLOCK));
         at = to;
     }
-    shown.iter().map(|(first, end)| format!("{first}-{end}")).collect::<Vec<_>>().join(",")
+    let mut content = vec![0; BLOCK as usize];
+    let mut shown = |block: u64| {
+        let end = size.min((block + 1) * BLOCK);
+        let content = &mut content[..(end - block * BLOCK) as usize];
+        file.read_exact_at(content, block * BLOCK).expect("what is there can be read");
+        if content.iter().all(|byte| *byte == 0) { format!("{block}{ZEROS}") } else { block.to_string() }
+    };
+    let shown: Vec<String> = blocks.into_iter().map(&mut shown).collect();
+    shown.join(",")
+}
+
+/// What marks a block of zeros.
+const ZEROS: char = 'z';
+
+/// Whether a line of a state is the line that it has to be. Zeros that were written over a hole may be a hole still:
+/// what is committed in place leaves holes as they were.
+pub(crate) fn is_as(mine: &str, expected: &str) -> bool {
+    if mine == expected {
+        return true;
+    }
+    let (Some((head, mine)), Some((other, expected))) = (mine.rsplit_once(' '), expected.rsplit_once(' ')) else {
+        return false;
+    };
+    let parts = |text: &str| -> (BTreeSet<String>, BTreeSet<String>) {
+        text.split(',').map(str::to_owned).partition(|block| block.ends_with(ZEROS))
+    };
+    let ((zeros, data), (allowed, needed)) = (parts(mine), parts(expected));
+    // A file of holes alone has an empty list.
+    let without_empty = |blocks: BTreeSet<String>| blocks.into_iter().filter(|block| !block.is_empty());
+    head == other
+        && head.starts_with("links ")
+        && without_empty(data).eq(without_empty(needed))
+        && zeros.is_subset(&allowed)
 }
 
 /// What is there, sorted.

@@ -5,7 +5,7 @@
 //! `PANDO_TEST_SEED` which.
 
 use crate::case::{Case, Tag, skip};
-use crate::dice::Dice;
+use crate::dice::{Dice, seed_of_this_run};
 use crate::disorder::{self, Cleared};
 use crate::line::{Ended, Line};
 use crate::sandbox::Sandbox;
@@ -92,8 +92,7 @@ fn at_very_many_steps(sandbox: &Sandbox) {
 /// Makes commits as long as `goes_on` says so, of how many there were and what was seen; `kept` is asked for each.
 fn commits(sandbox: &Sandbox, kept: impl Fn(u64) -> Kept, goes_on: impl Fn(u64, &Tally) -> bool) {
     let _changed = changed(sandbox);
-    let seed = from_environment("PANDO_TEST_SEED", 1);
-    println!("     PANDO_TEST_SEED={seed}");
+    let seed = seed_of_this_run(1);
     let mut tally = Tally::default();
     let mut count = 0;
     while goes_on(count, &tally) {

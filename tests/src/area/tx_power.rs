@@ -4,6 +4,7 @@
 //! `PANDO_TEST_SEED` says which commits.
 
 use crate::case::{Case, Tag, skip};
+use crate::dice::seed_of_this_run;
 use crate::line::{Ended, Line};
 use crate::need::Need;
 use crate::patience::eventually;
@@ -46,8 +47,7 @@ fn power_loss(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Optio
 }
 
 fn line(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Option<&str>) -> Line {
-    let seed = std::env::var("PANDO_TEST_SEED").unwrap_or_else(|_| "3".to_owned());
-    println!("     PANDO_TEST_SEED={seed}");
+    let seed = seed_of_this_run(3).to_string();
     let directory = sandbox.scratch().join("power");
     std::fs::create_dir_all(&directory).expect("a directory can be made");
     // Its mounts are nobody else's: not those of other tests' transactions either.

@@ -4,6 +4,7 @@ use crate::crash::planted;
 use crate::tree::confined::{CallPath, fnv1a};
 use crate::tree::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
@@ -123,7 +124,7 @@ impl Attributes {
             }
             between();
             if !planted("lost-attribute") {
-                xattr::write(object, &self.xattrs)?;
+                self.give_xattrs(object, &now)?;
             }
             if FileType::from_raw_mode(self.mode) != FileType::Symlink && !planted("lost-mode") {
                 rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
@@ -137,5 +138,19 @@ impl Attributes {
             rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
         }
         Ok(())
+    }
+
+    /// An overlay refuses an access list for an object of a layer below that it has not copied yet: the mode that it
+    /// has anyway is set then, which copies it.
+    fn give_xattrs(&self, object: &CallPath, now: &Stat) -> io::Result<()> {
+        let given = xattr::write(object, &self.xattrs);
+        let is_refused =
+            given.as_ref().is_err_and(|error| error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()));
+        if !is_refused || FileType::from_raw_mode(now.st_mode) == FileType::Symlink {
+            return given;
+        }
+        let mode = Mode::from_raw_mode(now.st_mode & 0o7777);
+        rustix::fs::chmodat(CWD, object.text.as_c_str(), mode, AtFlags::empty())?;
+        xattr::write(object, &self.xattrs)
     }
 }

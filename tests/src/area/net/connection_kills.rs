@@ -90,8 +90,11 @@ fn killed(sandbox: &Sandbox, kills: usize) {
     sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
     let whole = begun.elapsed().as_micros() as u64;
     sandbox.pando(["restore", "warm"]).ok();
-    let mut restored = 0;
-    for number in 0..kills {
+    let (mut restored, mut rounds) = (0, 0);
+    // On a machine that has other work most kills may come too late; a round more for each that is missing then.
+    while rounds < kills || rounds < 8 * kills && (restored == 0 || restored == rounds) {
+        let number = rounds;
+        rounds += 1;
         let _ = sandbox.pando(["image", "rm", "warm"]).run();
         let before = turns(&said);
         eventually("clients are answered", || turns(&said) > before + 3);
@@ -104,7 +107,9 @@ fn killed(sandbox: &Sandbox, kills: usize) {
         while ending && !image.exists() && begun.elapsed() < LATEST {
             std::hint::spin_loop();
         }
-        let moment = dice.throw(if ending { ENDING_US } else { whole });
+        let within = if ending { ENDING_US } else { whole };
+        // Sooner where each came too late.
+        let moment = dice.throw(if restored == number { within >> number.min(8) } else { within }.max(1));
         std::thread::sleep(Duration::from_micros(moment));
         process::kill(daemon);
         line.wait();
@@ -119,6 +124,6 @@ fn killed(sandbox: &Sandbox, kills: usize) {
         });
         assert!(!withheld(sandbox), "round {number}, after {moment} µs: nothing is withheld any more");
     }
-    println!("     {restored} of {kills} times the guest had ended");
-    assert!(0 < restored && restored < kills, "sometimes it has ended, and sometimes not: {restored}");
+    println!("     {restored} of {rounds} times the guest had ended");
+    assert!(0 < restored && restored < rounds, "sometimes it has ended, and sometimes not: {restored} of {rounds}");
 }
