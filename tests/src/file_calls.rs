@@ -106,8 +106,8 @@ pub(crate) fn state(root: &Path) -> Vec<String> {
     tree_state::lines(root).into_iter().map(without_time).chain(about).collect()
 }
 
-/// Which blocks of 64 KiB of a file have data, with a `z` those of zeros alone: less than that file systems keep as they
-/// like. In the first block, where calls write and set aside, nothing but zeros may be data, a hole, or set aside.
+/// Which blocks of 64 KiB of a file have data, with a `z` those of zeros alone: less than that file systems keep as
+/// they like. In the first block, where calls write and set aside, nothing but zeros may be data, a hole, or set aside.
 fn data(path: &Path) -> String {
     const BLOCK: u64 = 64 << 10;
     let Ok(file) = File::open(path) else { return "closed".to_owned() };
