@@ -28,6 +28,10 @@ struct Before {
 impl<'a> Borrowed<'a> {
     /// Borrows one with registers and blocked signals as they are, and `length` bytes of its memory at `room`. No
     /// handler of it runs until it is given back.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still; EFAULT where `room` is no memory of its.
     pub fn new(thread: &'a Thread, registers: Registers, mask: u64, room: u64, length: usize) -> io::Result<Self> {
         let mut content = vec![0; length];
         if length > 0 {

@@ -132,6 +132,10 @@ pub fn load_device_program(instructions: &[u64], name: &str) -> io::Result<Owned
 
 /// The names of the programs that are asked at a hook of a cgroup, those of the groups above included (BPF_PROG_QUERY,
 /// Linux 4.15).
+///
+/// # Errors
+///
+/// EPERM without CAP_BPF and CAP_NET_ADMIN; EINVAL where the kernel lacks the hook.
 pub fn names_in_force(cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<Vec<String>> {
     /// What BPF_PROG_QUERY reads and writes of `union bpf_attr`.
     #[repr(C)]

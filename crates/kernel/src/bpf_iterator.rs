@@ -99,6 +99,10 @@ pub fn over_process(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd
 
 /// Ties a program to all processes, those in other pid namespaces too: to their open files, where threads that share
 /// theirs count once, or to all threads.
+///
+/// # Errors
+///
+/// EPERM without CAP_BPF; EINVAL where the kernel lacks the iterator.
 pub fn over_all(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attributes = Link::of(program);
     // SAFETY: there is no address in the attributes, and it makes a descriptor.

@@ -75,6 +75,10 @@ pub struct Hierarchies {
 
 impl Hierarchies {
     /// Finds the hierarchies that are mounted in this mount namespace.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading /proc/self/mountinfo and /proc/self/cgroup.
     pub fn detect() -> Result<Self, CallError> {
         Ok(Self::among(&mounts()?))
     }
@@ -260,6 +264,10 @@ impl Plot {
     /// What a seed needs to get into all of them without a process ever being moved by another: for that the kernel
     /// stops every fork and exit of the machine and waits for a grace period, ten milliseconds after a moment of
     /// idleness.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where one of the groups has gone.
     pub fn entrances(&self) -> Result<Entrances, CallError> {
         let open = |path: PathBuf, options: &std::fs::OpenOptions| {
             options.open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()))
@@ -272,6 +280,10 @@ impl Plot {
     }
 
     /// Hands the guest's part of the unified hierarchy to `id`: it may move its processes there and make groups below.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where the group has gone; EPERM without CAP_CHOWN.
     pub fn delegate(&self, id: u32) -> Result<(), CallError> {
         let Some(group) = &self.unified else { return Ok(()) };
         let guest = group.join("guest");

@@ -65,6 +65,10 @@ impl Listener {
 
     /// Tells of every directory that is opened on the file system of `directory` from now on (FAN_MARK_FILESYSTEM,
     /// since Linux 4.20); before Linux 6.0, of files too.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the kernel cannot mark a whole file system; ENOSPC where there are too many marks already.
     pub fn listen_to_file_system(&self, directory: impl AsFd) -> io::Result<()> {
         let directory = directory.as_fd();
         // That of files nothing is to be told must be known first. Without it, each opening of a file makes an event
@@ -140,6 +144,11 @@ impl From<Writes> for OwnedFd {
 impl Writes {
     /// A group that nobody waits for (fanotify_init(2)). What is more than its queue holds, 16,384 by default, is not
     /// told. Needs CAP_SYS_ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_SYS_ADMIN; ENOSYS where the kernel lacks it; EMFILE where there are too many groups
+    /// (fanotify(7), max_user_groups).
     pub fn new() -> io::Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         let of_events = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -227,6 +236,11 @@ impl AsFd for Openings {
 
 impl Openings {
     /// A group that nobody waits for (fanotify_init(2) with FAN_REPORT_FID, since Linux 5.1). Needs CAP_SYS_ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_SYS_ADMIN; ENOSYS where the kernel lacks it; EMFILE where there are too many groups
+    /// (fanotify(7), max_user_groups).
     pub fn new() -> io::Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_REPORT_FID;
         // SAFETY: numbers only.
@@ -252,6 +266,10 @@ impl Openings {
     }
 
     /// Some of what was opened; nothing if there is no more.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE where this process can open nothing more: each opening comes with a descriptor.
     pub fn read(&self) -> io::Result<Vec<Opening>> {
         let mut buffer = vec![0; BUFFER];
         let length = match rustix::io::read(&self.0, &mut buffer) {

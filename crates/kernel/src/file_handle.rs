@@ -39,6 +39,10 @@ impl FileHandle {
     /// may be no handle to open a file with. An empty name is the open file itself, a link is not followed. With it,
     /// the number of the mount that the file was found on (AT_HANDLE_FID, since Linux 6.5; before that, a handle as
     /// [`Self::of`] gives it).
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP where the file system has none; ENOENT where there is nothing of that name.
     pub fn identifier(directory: impl AsFd, name: &str) -> io::Result<(Self, i32)> {
         const AT_HANDLE_FID: i32 = 0x200;
         let name = CString::new(name)?;

@@ -44,6 +44,10 @@ impl Guardian {
     /// Has one stand by, to execute `program`, which is a path, with these arguments should this process end before the
     /// guardian is called off. It inherits the environment but for what is named in `without`, and has the null device
     /// for its standard descriptors.
+    ///
+    /// # Errors
+    ///
+    /// Those of fork(2), and InvalidInput for a word with a zero byte.
     pub fn stand_by(program: &OsString, arguments: &[OsString], without: &[&str]) -> io::Result<Self> {
         let (wait, life) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;

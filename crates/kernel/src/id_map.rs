@@ -21,6 +21,10 @@ pub fn write(pid: i32, first: u32) -> Result<(), CallError> {
 }
 
 /// The user namespace of a process.
+///
+/// # Errors
+///
+/// ENOENT where the process has gone; EACCES where it may not be traced.
 pub fn open(pid: i32) -> Result<OwnedFd, CallError> {
     let path = format!("/proc/{pid}/ns/user");
     std::fs::File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))

@@ -4,6 +4,10 @@ use std::io;
 
 /// Marks every descriptor from `first` on as close-on-exec (close_range(2) with CLOSE_RANGE_CLOEXEC, since Linux 5.11),
 /// whatever code opened it.
+///
+/// # Errors
+///
+/// EINVAL before Linux 5.11.
 pub fn close_range_on_exec(first: u32) -> io::Result<()> {
     // SAFETY: the call takes numbers and closes nothing now; no memory is passed.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -12,6 +16,10 @@ pub fn close_range_on_exec(first: u32) -> io::Result<()> {
 
 /// Closes every descriptor from `first` on (close_range(2), since Linux 5.9): for a program that has just begun, and
 /// wants nothing else of the process that started it. It must not have opened anything yet that it uses afterwards.
+///
+/// # Errors
+///
+/// ENOSYS before Linux 5.9.
 pub fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: no memory is passed; the caller has nothing of its own among these numbers.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };

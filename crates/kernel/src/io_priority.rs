@@ -9,6 +9,10 @@ const CLASS_IDLE: libc::c_int = 3 << 13;
 
 /// Lets this thread have the disk only when nobody else wants it (since Linux 2.6.13; bfq and, for writes, mq-deadline
 /// heed it).
+///
+/// # Errors
+///
+/// None that is known: everybody may step back.
 pub fn idle() -> io::Result<()> {
     // SAFETY: three numbers; nothing is read or written through them.
     let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };

@@ -35,6 +35,8 @@
 //!   network   what a network namespace has besides sockets        netlink_dump  all answers to one question
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod attach;
 pub mod born_in_group;
 pub mod borrowed;
@@ -130,6 +132,10 @@ pub struct CallError {
 /// Names what a fallible system call was about.
 pub trait Context<T> {
     /// Adds what was tried, on what.
+    ///
+    /// # Errors
+    ///
+    /// The one that there was, named.
     fn context(self, what: impl FnOnce() -> String) -> Result<T, CallError>;
 }
 

@@ -23,11 +23,19 @@ impl FileLock {
     }
 
     /// Takes the lock; `None` where another process holds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening the file at `path`, which is made if it is missing.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         Self::try_on(open(path)?)
     }
 
     /// Takes the lock of an open file; `None` where another process holds it.
+    ///
+    /// # Errors
+    ///
+    /// ENOLCK where the file system has no memory for a lock; EBADF.
     pub fn try_on(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
@@ -59,6 +67,10 @@ impl From<OwnedFd> for FileLock {
 /// A name that one socket of a network namespace can hold at a time (unix(7), abstract names). Nothing listens on it.
 ///
 /// The name lives as long as any copy of the descriptor, in whatever process.
+///
+/// # Errors
+///
+/// Those of socket(2), and ENAMETOOLONG for a name of more than 107 bytes.
 pub fn claim(name: &str) -> io::Result<Option<OwnedFd>> {
     let address = rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     let socket = rustix::net::socket_with(

@@ -108,6 +108,10 @@ impl LoopDevice {
     }
 
     /// Takes in that the file has another size now (LOOP_SET_CAPACITY, since Linux 2.6.30).
+    ///
+    /// # Errors
+    ///
+    /// ENXIO where the device has no file any more.
     pub fn look_at_size(&self) -> Result<(), CallError> {
         // SAFETY: this request takes no argument.
         let result = unsafe { libc::ioctl(self.open_device.as_raw_fd(), SET_CAPACITY, 0) };

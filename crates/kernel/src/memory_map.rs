@@ -93,6 +93,10 @@ pub(crate) fn listed(pid: i32, text: impl BufRead) -> Vec<Written> {
 
 impl Written {
     /// Opens the file, whatever its path is today, if it is a plain one: to open anything else may do something.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where the mapping has gone; EPERM without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
     pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, statx};
         let path = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, self.range.0, self.range.1);

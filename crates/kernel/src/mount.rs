@@ -137,6 +137,10 @@ impl Tree {
     }
 
     /// Sets attributes on the mount, and with `recursive` on those below.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for attributes that the kernel does not know; EPERM for those that are locked.
     pub fn set_attributes(&self, recursive: bool, attributes: Attributes) -> Result<(), CallError> {
         self.set(recursive, Change { attributes, ..Change::default() })
             .context(|| format!("setting mount attributes {attributes:?}"))
@@ -242,6 +246,10 @@ impl MountEntry {
 }
 
 /// The mounts of this mount namespace, in the order of mounting.
+///
+/// # Errors
+///
+/// Those of reading /proc/self/mountinfo.
 pub fn mounts() -> Result<Vec<MountEntry>, CallError> {
     read("/proc/self/mountinfo")
 }

@@ -13,6 +13,10 @@ pub struct MountWatch(OwnedFd);
 
 impl MountWatch {
     /// Begins to listen for changes to this process's mounts.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening /proc/self/mountinfo.
     pub fn begin() -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open("/proc/thread-self/mountinfo", flags, Mode::empty())?))

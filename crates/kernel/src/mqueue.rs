@@ -19,6 +19,10 @@ pub struct Attributes {
 
 /// The file system of this thread's ipc namespace, mounted nowhere, and its root: each queue is a file in it. Needs
 /// CAP_SYS_ADMIN there. To close the first waits for a grace period.
+///
+/// # Errors
+///
+/// EPERM without CAP_SYS_ADMIN over the ipc namespace.
 pub fn all() -> io::Result<[OwnedFd; 2]> {
     let context = rustix::mount::fsopen("mqueue", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
@@ -46,6 +50,10 @@ pub fn attributes(queue: impl AsFd) -> io::Result<Attributes> {
 /// The messages that wait in a queue, with their priorities, in the order in which they will be taken. They are taken
 /// out and put back, as a whole ([`Undivided`]): nobody else may take or put any meanwhile, and nobody wait for one.
 /// `bytes` is how many there are at most in all of them; more is EMSGSIZE.
+///
+/// # Errors
+///
+/// EMSGSIZE where there are more bytes than `bytes`; EAGAIN where somebody else has taken one meanwhile.
 pub fn messages(queue: impl AsFd, bytes: usize) -> io::Result<Vec<(u32, Vec<u8>)>> {
     let about = attributes(&queue)?;
     let [count, longest] = [about.waiting, about.longest].map(|number| usize::try_from(number).unwrap_or(0));

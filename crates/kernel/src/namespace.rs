@@ -43,6 +43,10 @@ pub fn parent(namespace: impl AsFd) -> io::Result<OwnedFd> {
 }
 
 /// The id of the user who made a user namespace, as this process sees it (NS_GET_OWNER_UID, since Linux 4.11).
+///
+/// # Errors
+///
+/// EINVAL for a namespace of another kind.
 pub fn maker(namespace: impl AsFd) -> io::Result<u32> {
     let mut user: libc::uid_t = 0;
     // SAFETY: the call writes one `uid_t`, which outlives it.
@@ -51,6 +55,10 @@ pub fn maker(namespace: impl AsFd) -> io::Result<u32> {
 }
 
 /// The network namespace that a socket belongs to, wherever its process is by now. Needs CAP_NET_ADMIN there.
+///
+/// # Errors
+///
+/// EPERM without CAP_NET_ADMIN over its network.
 pub fn of_socket(socket: impl AsFd) -> io::Result<OwnedFd> {
     ask(socket, OF_SOCKET).map(own)
 }

@@ -67,6 +67,10 @@ const MOST: usize = 4096;
 
 impl Network {
     /// Looks at a network namespace. Needs CAP_SYS_ADMIN over it.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_SYS_ADMIN over the namespace. What is more of a kind than is read is left out.
     pub fn of(namespace: BorrowedFd<'_>) -> io::Result<Self> {
         let made = inside_network(namespace, || {
             let filters = match netlink_dump::open(Some(netlink::NETFILTER)) {
@@ -99,6 +103,10 @@ impl Network {
 
 /// The file system that shows a network namespace's devices (sysfs(5)), mounted nowhere, as a mere place. To close it
 /// waits for a grace period.
+///
+/// # Errors
+///
+/// EPERM without CAP_SYS_ADMIN over the namespace.
 pub fn system(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     inside_network(namespace, || {
         let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;

@@ -56,6 +56,10 @@ const SIGNAL_SET: usize = 8;
 
 impl Outliving {
     /// Makes one, which waits. Its name is for ps(1).
+    ///
+    /// # Errors
+    ///
+    /// Those of clone(2) and mmap(2): EAGAIN, ENOMEM.
     pub fn new(name: &CStr) -> io::Result<Self> {
         let stack = Stack::new()?;
         let desk = Box::new(Desk {
@@ -89,6 +93,10 @@ impl Outliving {
 
     /// Has it do something, and waits for that. What it traces it must go on tracing: threads that were seized in one
     /// turn are of use in other turns, and nowhere else. Descriptors that it opens must not leave it.
+    ///
+    /// # Errors
+    ///
+    /// That the task was killed: nothing was done, or nobody knows what.
     pub fn run<T>(&self, body: impl FnOnce() -> T) -> io::Result<T> {
         /// # Safety
         ///

@@ -65,6 +65,10 @@ impl Overlay<'_> {
 
     /// Makes it of paths, as every kernel with overlays can: each tree is attached below `beside`, and let go once the
     /// overlay holds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of mounting an overlay, and of making directories below `beside`.
     pub fn by_paths(&self, attributes: Attributes, beside: &Path) -> Result<Tree, CallError> {
         let stage =
             Stage::new(beside).context(|| format!("staging the layers of {} below {}", self.name, beside.display()))?;

@@ -14,6 +14,10 @@ use std::path::Path;
 pub const MAX_FDS: usize = 64;
 
 /// Makes two connected sockets that keep messages apart (SOCK_SEQPACKET).
+///
+/// # Errors
+///
+/// EMFILE, ENFILE, ENOMEM.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -76,12 +80,20 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
 }
 
 /// Has every message that a socket receives from now on name its sender, for [`receive_from`] (SO_PASSCRED).
+///
+/// # Errors
+///
+/// EBADF and ENOTSOCK alone.
 pub fn tell_senders(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_passcred(socket, true)?)
 }
 
 /// Receives one message into `bytes`, with the pid of its sender, which the kernel says: 0 for one that cannot be seen
 /// from here. A length of 0 is the end.
+///
+/// # Errors
+///
+/// EAGAIN where the socket does not wait and nothing has come; ECONNRESET where the other end went with unread words.
 pub fn receive_from(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, i32)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -51,12 +51,20 @@ pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> 
 /// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). A write to the file
 /// through memory afterwards shows in its times: a page that is clean is protected, and the first write to it goes
 /// through the file system. Files of an overlay have no pages of their own.
+///
+/// # Errors
+///
+/// EIO, ENOSPC where the disk does not take it.
 pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
     sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
 }
 
 /// Writes all that is dirty of a file, and waits until the disk has taken it (sync_file_range(2)). That is no barrier:
 /// the disk may still lose it, and the file system what it has noted of it, until either is flushed.
+///
+/// # Errors
+///
+/// EIO, ENOSPC where the disk does not take it; ESPIPE for what is no file of a disk.
 pub fn write_out(file: BorrowedFd<'_>) -> io::Result<()> {
     let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     sync_range(file, libc::SYNC_FILE_RANGE_WRITE | wait)

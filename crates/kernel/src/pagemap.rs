@@ -77,6 +77,10 @@ impl Pagemap {
     }
 
     /// Finds the pages between two addresses (PAGEMAP_SCAN, since Linux 6.7; before that, entry by entry).
+    ///
+    /// # Errors
+    ///
+    /// EFAULT where the range lies outside of a process's memory; ESRCH where the process has gone.
     pub fn pages(&mut self, start: u64, end: u64) -> io::Result<Pages> {
         let mut scanned = self.scan(start, end);
         if self.told & GUARD != 0 && scanned.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
@@ -94,6 +98,10 @@ impl Pagemap {
     /// Whether every page between two addresses is there, and no other process maps it: no fork shares it, and it is
     /// not the page of zeros (bit 56, since Linux 4.2). A kernel that does not count the mappings of a part of a larger
     /// page says no where it is not sure.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the process has gone.
     pub fn is_exclusive(&mut self, start: u64, end: u64) -> io::Result<bool> {
         const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | EXCLUSIVE;
         let has_both = |entry: &u64| entry & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE;
@@ -103,6 +111,10 @@ impl Pagemap {
     /// What tells the page at each address apart from all others, now: the number of its frame, or its place in swap.
     /// Processes that have the same number share the page; a moment later the kernel may have moved it, and another may
     /// have its number. None where there is no page, where nobody else has it, and for those without CAP_SYS_ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the process has gone.
     pub fn identities(&mut self, start: u64, end: u64) -> io::Result<Vec<Option<u64>>> {
         Ok(self.entries(start, end)?.into_iter().map(identity).collect())
     }

@@ -77,6 +77,10 @@ impl PidNamespace {
 }
 
 /// Its own number in the innermost namespace that it is in.
+///
+/// # Errors
+///
+/// ENOENT where the process has gone; InvalidData where the kernel does not tell.
 pub fn innermost(pid: i32) -> io::Result<i32> {
     numbers(pid, "NSpid:")?.last().copied().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

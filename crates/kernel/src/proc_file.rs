@@ -28,6 +28,10 @@ pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
 }
 
 /// The text of an open file, from where it stands.
+///
+/// # Errors
+///
+/// ESRCH where the file's process has gone.
 pub fn text_of(file: &File) -> io::Result<String> {
     read_all(file).map(lossy)
 }

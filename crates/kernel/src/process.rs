@@ -30,6 +30,10 @@ pub struct Process {
 }
 
 /// Reads a file of /proc as text, up to a bound.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone; EACCES where it may not be looked at.
 pub fn read(pid: i32, file: &str) -> io::Result<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(format!("/proc/{pid}/{file}"))?.take(LONGEST).read_to_end(&mut bytes)?;
@@ -85,6 +89,10 @@ pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
 }
 
 /// The line of one process.
+///
+/// # Errors
+///
+/// ENOENT and ESRCH where the process has gone.
 pub fn describe(pid: i32) -> io::Result<Process> {
     let (stat, status) = (read(pid, "stat")?, read(pid, "status")?);
     let number = |which| field(&stat, which).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
@@ -130,6 +138,10 @@ pub fn counts_as_the_kernel() -> bool {
 }
 
 /// Every pid of this namespace.
+///
+/// # Errors
+///
+/// Those of reading /proc.
 pub fn all() -> io::Result<Vec<i32>> {
     let entries = std::fs::read_dir("/proc")?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())

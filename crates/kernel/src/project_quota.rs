@@ -101,6 +101,10 @@ pub fn inherited(directory: &File) -> io::Result<Option<u32>> {
 
 /// Makes a directory, and all that will be made in it, belong to a project (FS_IOC_FSSETXATTR, since Linux 4.5). No
 /// process in a user namespace can take its files back out of it.
+///
+/// # Errors
+///
+/// ENOTTY and EOPNOTSUPP where the file system has no projects; EPERM inside a user namespace.
 pub fn join(directory: &File, project: u32) -> Result<(), CallError> {
     let attempt = || {
         let mut attributes = attributes(directory)?;
@@ -144,6 +148,10 @@ pub fn limit(directory: &File, project: u32, bytes: u64, inodes: u64) -> Result<
 }
 
 /// Opens a directory for the calls above.
+///
+/// # Errors
+///
+/// ENOENT, ENOTDIR.
 pub fn open(directory: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC).open(directory)

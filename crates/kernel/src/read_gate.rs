@@ -26,6 +26,10 @@ pub struct Reader<'a> {
 
 impl Reader<'_> {
     /// Which file is read, by the numbers of its device and its inode.
+    ///
+    /// # Errors
+    ///
+    /// EBADF alone, once its reader has been let through.
     pub fn file(&self) -> io::Result<(u64, u64)> {
         numbers(&self.file)
     }
@@ -42,6 +46,10 @@ impl Drop for Reader<'_> {
 }
 
 /// The numbers of a file's device and of its inode.
+///
+/// # Errors
+///
+/// EBADF alone.
 pub fn numbers(file: impl AsFd) -> io::Result<(u64, u64)> {
     let found = rustix::fs::fstat(file)?;
     Ok((found.st_dev, found.st_ino))
@@ -66,11 +74,19 @@ impl ReadGate {
     }
 
     /// Holds up reads of a file from now on, through whatever mount.
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP where the file's file system takes no marks; ENOSPC where there are too many.
     pub fn close(&self, file: &File) -> io::Result<()> {
         self.mark(file, libc::FAN_MARK_ADD)
     }
 
     /// Lets reads of the file through again.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where it was not held up.
     pub fn open(&self, file: &File) -> io::Result<()> {
         self.mark(file, libc::FAN_MARK_REMOVE)
     }
@@ -85,6 +101,10 @@ impl ReadGate {
     }
 
     /// Waits until a process reads, for so long at most.
+    ///
+    /// # Errors
+    ///
+    /// EINTR where a signal came.
     pub fn wait(&self, longest: std::time::Duration) -> io::Result<()> {
         let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: i64::from(longest.subsec_nanos()) };
         match rustix::event::poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&longest)) {
@@ -94,6 +114,10 @@ impl ReadGate {
     }
 
     /// Takes the readers that wait now.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE where this process can open nothing more: each reader comes with a descriptor.
     pub fn readers(&self) -> io::Result<Vec<Reader<'_>>> {
         let mut buffer = [0; BUFFER];
         let length = match rustix::io::read(&self.0, &mut buffer) {

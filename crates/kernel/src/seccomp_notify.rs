@@ -248,6 +248,10 @@ impl Listener {
     }
 
     /// The next call; blocks until there is one. `None` if it was taken back: its thread got a signal.
+    ///
+    /// # Errors
+    ///
+    /// EINTR where a signal came; ENODEV where the filter's last process has ended.
     pub fn receive(&self) -> io::Result<Option<Call>> {
         let mut raw = Raw::default();
         // SAFETY: the request's number says how large the structure is that the kernel fills in; it is zeroed, as the
@@ -266,6 +270,10 @@ impl Listener {
     }
 
     /// Lets every call through, until no process is left that could make one (POLLHUP, since Linux 5.9).
+    ///
+    /// # Errors
+    ///
+    /// Those of poll(2).
     pub fn let_all_through(&self) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, poll};
         loop {
@@ -291,6 +299,10 @@ impl Listener {
     }
 
     /// Answers. A thread that is gone needs none.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the kernel does not know the answer's flags. That the thread has gone is no error.
     pub fn answer(&self, call: &Call, answer: Answer) -> io::Result<()> {
         let (value, error, flags) = match answer {
             Answer::Continue => (0, 0, CONTINUE),

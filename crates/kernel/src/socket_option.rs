@@ -23,6 +23,10 @@ pub fn get(socket: impl AsFd, level: i32, option: i32) -> io::Result<Vec<u8>> {
 }
 
 /// An option that is a number; numbers of one byte, too.
+///
+/// # Errors
+///
+/// ENOPROTOOPT where the socket has no such option.
 pub fn number(socket: impl AsFd, level: i32, option: i32) -> io::Result<i32> {
     get(socket, level, option).map(|bytes| {
         let mut word = [0; 4];
@@ -33,6 +37,10 @@ pub fn number(socket: impl AsFd, level: i32, option: i32) -> io::Result<i32> {
 }
 
 /// An option that is a number of eight bytes: some take room for nothing else.
+///
+/// # Errors
+///
+/// ENOPROTOOPT where the socket has no such option.
 pub fn wide_number(socket: impl AsFd, level: i32, option: i32) -> io::Result<u64> {
     let (mut number, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
     // SAFETY: the kernel writes at most eight bytes, and how many, to places of ours.
@@ -43,6 +51,11 @@ pub fn wide_number(socket: impl AsFd, level: i32, option: i32) -> io::Result<u64
 }
 
 /// Sets an option that is a number.
+///
+/// # Errors
+///
+/// ENOPROTOOPT where the socket has no such option; EINVAL for a value that it does not take; EPERM where it needs a
+/// capability.
 pub fn set_number(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the kernel reads four bytes.
@@ -66,6 +79,10 @@ pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Resu
 
 /// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is no filter.
 /// EACCES for one of BPF's newer kind.
+///
+/// # Errors
+///
+/// EACCES for a filter of BPF's newer kind.
 pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
     const INSTRUCTION: usize = 8;
     let ask = |bytes: &mut [u8]| {
@@ -88,6 +105,10 @@ pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
 
 /// The file that a unix socket is bound to, whatever its name by now, open by O_PATH (SIOCUNIXFILE, since Linux 4.12).
 /// ENOENT if it is bound to none. Needs CAP_NET_ADMIN over the socket's network.
+///
+/// # Errors
+///
+/// ENOENT where it is bound to no file; EPERM without CAP_NET_ADMIN over its network.
 pub fn unix_file(socket: impl AsFd) -> io::Result<OwnedFd> {
     const SIOCUNIXFILE: libc::c_ulong = 0x89e0;
     // SAFETY: the request takes no argument.
@@ -100,6 +121,10 @@ pub fn unix_file(socket: impl AsFd) -> io::Result<OwnedFd> {
 }
 
 /// The socket's own address: a family in two bytes, then what the family wants.
+///
+/// # Errors
+///
+/// ENOTSOCK, EBADF alone.
 pub fn name(socket: impl AsFd) -> io::Result<Vec<u8>> {
     address(socket, libc::getsockname)
 }

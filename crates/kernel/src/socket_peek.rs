@@ -26,6 +26,10 @@ const ALL: usize = 4096;
 /// Descriptors need room in the control buffer, of which there is none: the kernel only says that something did not
 /// fit. With `credentials`, which says whether the socket wants those of its senders (SO_PASSCRED), there is room for
 /// just them.
+///
+/// # Errors
+///
+/// ENOTCONN where the socket is not connected, and what error it has by itself.
 pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Option<Peeked>> {
     let mut control = [0_u64; CREDENTIALS / 8];
     let length = if credentials { CREDENTIALS } else { 0 };
@@ -34,6 +38,10 @@ pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Opt
 
 /// The same, and copies of the descriptors that come with it: those of a stream belong to the last of its bytes. Where
 /// not all of them could be had it still [carries](Peeked::carries) some.
+///
+/// # Errors
+///
+/// ENOTCONN where the socket is not connected; EMFILE where not one of the descriptors could be had.
 pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Option<(Peeked, Vec<OwnedFd>)>> {
     let mut control = [0_u64; ALL / 8];
     let Some((seen, length)) = look(socket, room, &mut control)? else { return Ok(None) };
@@ -52,6 +60,10 @@ pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Optio
 /// The kernel glues parts together, and reports the descriptors of one also to a reader that has no room for its bytes.
 /// But where a part cannot be copied it gives those before; so the last byte has its place where nothing may be
 /// written.
+///
+/// # Errors
+///
+/// ENOTCONN where the socket is not connected; EFAULT where nothing waits in it.
 pub fn parts_before(socket: impl AsFd, end: usize) -> io::Result<usize> {
     let guarded = Guarded::new(end.saturating_sub(1))?;
     let mut part = libc::iovec { iov_base: guarded.first(), iov_len: end };

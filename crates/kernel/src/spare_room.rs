@@ -89,6 +89,10 @@ pub enum Refusal {
 
 impl SpareRoom {
     /// That of the file system on which `directory` lies.
+    ///
+    /// # Errors
+    ///
+    /// Those of fstatfs(2): EIO, ENOSYS.
     pub fn at(directory: impl AsFd) -> Result<Self, Errno> {
         let place = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
         let found = fstatvfs(&place)?;
@@ -107,11 +111,19 @@ impl SpareRoom {
     }
 
     /// Whether there is room for so many bytes; takes none of it. For a file whose size is known before its content is.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NoRoom`] where there is not as much; [`Refusal::Look`] where the file system does not say.
     pub fn ask(&mut self, bytes: u64) -> Result<(), Refusal> {
         if bytes <= self.bytes { Ok(()) } else { self.look(bytes, 0) }
     }
 
     /// Takes room for so many bytes, which are written next.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`].
     pub fn take(&mut self, bytes: u64) -> Result<(), Refusal> {
         self.ask(bytes)?;
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -119,6 +131,10 @@ impl SpareRoom {
     }
 
     /// Takes room for so many files, directories or links, each with a block for its name and attributes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`].
     pub fn take_files(&mut self, count: u64) -> Result<(), Refusal> {
         if count > self.files {
             self.look(0, count)?;

@@ -5,6 +5,10 @@ use std::io;
 use std::path::PathBuf;
 
 /// The paths of the files and devices that the kernel swaps to, as this process sees them.
+///
+/// # Errors
+///
+/// Those of reading /proc/swaps; a kernel without swap has none, which is an empty list.
 pub fn swap_files() -> io::Result<Vec<PathBuf>> {
     match std::fs::read("/proc/swaps") {
         Ok(text) => Ok(parse(&text)),

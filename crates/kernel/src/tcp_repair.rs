@@ -49,11 +49,19 @@ pub fn begin(socket: impl AsFd) -> io::Result<()> {
 
 /// Ends the repair of a socket: a connected one asks the other end for its window, which tells that end that it is
 /// there.
+///
+/// # Errors
+///
+/// EPERM without CAP_NET_ADMIN over its network.
 pub fn end(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, 0)
 }
 
 /// Ends the repair of a socket, and the other end hears nothing of that (since Linux 4.19).
+///
+/// # Errors
+///
+/// EPERM without CAP_NET_ADMIN over its network; EINVAL before Linux 4.19.
 pub fn end_silently(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, -1)
 }
@@ -70,6 +78,10 @@ pub struct Repair {
 
 impl Repair {
     /// Puts a socket into repair.
+    ///
+    /// # Errors
+    ///
+    /// EPERM where the socket listens, and without CAP_NET_ADMIN over its network.
     pub fn begin(socket: OwnedFd) -> io::Result<Self> {
         // A socket in repair says that its address may be bound again, whatever it was before, and one that has been in
         // repair that it may not.
@@ -114,21 +126,37 @@ impl PutBack for Before {
 }
 
 /// Names the queue that reading, writing and sequence numbers are about.
+///
+/// # Errors
+///
+/// EINVAL where the socket is not in repair.
 pub fn choose(socket: impl AsFd, queue: Queue) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR_QUEUE, queue as i32)
 }
 
 /// The number of the byte after the chosen queue's last.
+///
+/// # Errors
+///
+/// EINVAL where no queue was chosen.
 pub fn sequence(socket: impl AsFd) -> io::Result<u32> {
     socket_option::number(socket, TCP, QUEUE_SEQUENCE).map(|number| number as u32)
 }
 
 /// Sets the number of the chosen queue's next byte, before it is connected.
+///
+/// # Errors
+///
+/// EPERM where the socket is connected already; EINVAL where no queue was chosen.
 pub fn set_sequence(socket: impl AsFd, number: u32) -> io::Result<()> {
     socket_option::set_number(socket, TCP, QUEUE_SEQUENCE, number as i32)
 }
 
 /// How many bytes lie in the queue of what was sent, and how many of those have not left yet (SIOCOUTQ, SIOCOUTQNSD).
+///
+/// # Errors
+///
+/// EINVAL where the socket listens.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<(u32, u32)> {
     const SIOCOUTQ: libc::c_ulong = 0x5411;
     const SIOCOUTQNSD: libc::c_ulong = 0x894b;
@@ -136,6 +164,10 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<(u32, u32)> {
 }
 
 /// How many bytes wait to be read (SIOCINQ).
+///
+/// # Errors
+///
+/// EINVAL where the socket listens.
 pub fn unread(socket: impl AsFd) -> io::Result<u32> {
     const SIOCINQ: libc::c_ulong = 0x541b;
     count(socket.as_fd(), SIOCINQ)
@@ -150,22 +182,38 @@ fn count(socket: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<u32> {
 
 /// What the two ends agreed on when they connected: pairs of a kind and a value. For a socket that is connected, in
 /// repair.
+///
+/// # Errors
+///
+/// EINVAL where the socket is not in repair; EPERM where it is not connected.
 pub fn set_options(socket: impl AsFd, options: &[(u32, u32)]) -> io::Result<()> {
     let bytes: Vec<u8> = options.iter().flat_map(|(kind, value)| [*kind, *value]).flat_map(u32::to_ne_bytes).collect();
     socket_option::set(socket, TCP, REPAIR_OPTIONS, &bytes)
 }
 
 /// The clock that a socket's timestamps go by.
+///
+/// # Errors
+///
+/// ENOPROTOOPT before Linux 3.9.
 pub fn clock(socket: impl AsFd) -> io::Result<u32> {
     socket_option::number(socket, TCP, TIMESTAMP).map(|clock| clock as u32)
 }
 
 /// Sets the clock that its timestamps go by.
+///
+/// # Errors
+///
+/// EPERM where the socket is not in repair.
 pub fn set_clock(socket: impl AsFd, clock: u32) -> io::Result<()> {
     socket_option::set_number(socket, TCP, TIMESTAMP, clock as i32)
 }
 
 /// What each end may send, in repair.
+///
+/// # Errors
+///
+/// EPERM where the socket is not in repair; EINVAL before Linux 4.8.
 pub fn window(socket: impl AsFd) -> io::Result<Vec<u8>> {
     let mut window = vec![0; WINDOW_LENGTH];
     let mut length = WINDOW_LENGTH as libc::socklen_t;
@@ -177,11 +225,19 @@ pub fn window(socket: impl AsFd) -> io::Result<Vec<u8>> {
 }
 
 /// Sets what each end may send, in repair.
+///
+/// # Errors
+///
+/// EPERM where the socket is not in repair; EINVAL for what cannot be a window.
 pub fn set_window(socket: impl AsFd, window: &[u8]) -> io::Result<()> {
     socket_option::set(socket, TCP, REPAIR_WINDOW, window)
 }
 
 /// Lets a socket go back to what a new one is (connect(2) to AF_UNSPEC), error and all. In repair nobody hears of it.
+///
+/// # Errors
+///
+/// EBADF and ENOTSOCK alone.
 pub fn forget_peer(socket: impl AsFd) -> io::Result<()> {
     let nobody = [0_u8; 16];
     // SAFETY: the address is sixteen bytes of ours; all zeroes is AF_UNSPEC.

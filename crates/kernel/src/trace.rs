@@ -147,11 +147,19 @@ impl Thread {
     }
 
     /// Waits for the next stop.
+    ///
+    /// # Errors
+    ///
+    /// ECHILD where the thread was killed and somebody else has reaped it.
     pub fn wait(&self) -> io::Result<Stop> {
         self.poll(0).map(|stop| stop.unwrap_or(Stop::Gone))
     }
 
     /// The next stop, if it has come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::wait`].
     pub fn try_wait(&self) -> io::Result<Option<Stop>> {
         self.poll(libc::WNOHANG)
     }
@@ -188,12 +196,20 @@ impl Thread {
     }
 
     /// Sets the registers of the thread, which has to be stopped.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still; EIO, EINVAL for registers that it cannot have.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         // SAFETY: the kernel reads a `struct user_regs_struct`.
         check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.tid, 0_usize, std::ptr::from_ref(registers)) })
     }
 
     /// The floating-point and vector state of the thread, in the standard layout of XSAVE.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still; ENODEV where the processor has no XSAVE.
     pub fn extended_state(&self) -> io::Result<Vec<u8>> {
         let read = |room: usize| {
             let mut bytes = vec![0_u8; room];
@@ -208,6 +224,10 @@ impl Thread {
     }
 
     /// The signals that the thread blocks, bit N−1 for signal N.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still.
     pub fn signal_mask(&self) -> io::Result<u64> {
         let mut mask = 0_u64;
         // SAFETY: the kernel writes eight bytes.
@@ -216,6 +236,10 @@ impl Thread {
     }
 
     /// Sets the signals that the thread blocks, bit N−1 for signal N.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still.
     pub fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
         // SAFETY: the kernel reads eight bytes.
         check(unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid, 8_usize, &raw const mask) })
@@ -223,6 +247,10 @@ impl Thread {
 
     /// Signals that wait for it, or, if `shared`, for its whole process; at most 128 of them (PTRACE_PEEKSIGINFO, since
     /// Linux 3.10).
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still.
     pub fn waiting_signals(&self, shared: bool) -> io::Result<Vec<SignalInfo>> {
         #[repr(C)]
         struct Peek {
@@ -257,6 +285,11 @@ impl Thread {
 
     /// One of its system-call filters, 0 being the one that was installed first, whatever ptrace(2) says: `struct
     /// sock_filter`s of eight bytes. `None` after the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
+    ///
+    /// # Errors
+    ///
+    /// EACCES without CAP_SYS_ADMIN, or where this process has a filter itself; EMEDIUMTYPE for a filter that is none
+    /// of programs.
     pub fn filter(&self, number: usize) -> io::Result<Option<Vec<u8>>> {
         // SAFETY: without an address the kernel writes nothing, and says how many instructions there are.
         let count = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, ptr::null_mut::<u64>()) };
@@ -273,6 +306,10 @@ impl Thread {
 
     /// Whether its system calls are handed back to it (PR_SET_SYSCALL_USER_DISPATCH). Told since Linux 6.4; before
     /// that, `false`.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still.
     pub fn dispatches_calls(&self) -> io::Result<bool> {
         // Mode, address of the selector, the range from which calls pass.
         let mut setting = [0_u64; 4];
@@ -287,6 +324,10 @@ impl Thread {
     }
 
     /// The address and the length of the thread's list of robust futexes (get_robust_list(2)).
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone; EPERM where it may not be traced.
     pub fn robust_list(&self) -> io::Result<(u64, u64)> {
         let (mut head, mut length) = (0_u64, 0_u64);
         // SAFETY: the kernel writes two words.
@@ -296,12 +337,20 @@ impl Thread {
     }
 
     /// Lets the thread go on, taking a signal that [`Stop::Signal`] told of.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone or does not stand still.
     pub fn deliver(&self, signal: i32) -> io::Result<()> {
         request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
     }
 
     /// Has it stop once more without executing anything, and no longer at system calls: only so is a call that was
     /// interrupted begun again when it runs on, also should its tracer be killed.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone.
     pub fn end_calling(&self) -> io::Result<Stop> {
         self.interrupt()?;
         self.deliver(0)?;
@@ -321,6 +370,10 @@ impl Thread {
     /// Takes it out of a critical section of restartable sequences (rseq(2), since Linux 4.18), to where that begins
     /// again: as the kernel does when the thread loses its processor. Registers that are changed and put back hide from
     /// the kernel that it was in one.
+    ///
+    /// # Errors
+    ///
+    /// ESRCH where the thread has gone; EFAULT where what it has registered is no memory of its.
     pub fn leave_critical_section(&self) -> io::Result<()> {
         /// Where `struct rseq` points to the section, and the bytes of `struct rseq_cs`.
         const SECTION: u64 = 8;

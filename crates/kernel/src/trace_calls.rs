@@ -38,6 +38,10 @@ impl Thread {
 
     /// The same for a call that makes a process, and waits for that. The child is traced too, stands still before its
     /// first instruction, and dies with its tracer; its pid as its parent knows it. ECHILD: the call made none.
+    ///
+    /// # Errors
+    ///
+    /// ECHILD where the call made no process; else as [`Self::call`].
     pub fn call_fork(&self, registers: &Registers) -> io::Result<(Self, u64)> {
         const FOLLOW: i32 = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK;
         let follow = FOLLOW as usize | TELL_CALLS;

@@ -60,6 +60,10 @@ pub(super) fn version() -> io::Result<i64> {
 }
 
 /// Looks at a thread before and after it has entered a domain; the thread ends.
+///
+/// # Errors
+///
+/// EOPNOTSUPP where Landlock is off; ENOSYS before Linux 5.13.
 pub fn around_a_landlock_domain<T: Send>(mut look: impl FnMut() -> T + Send) -> io::Result<[T; 2]> {
     in_a_thread(move || {
         let before = look();
