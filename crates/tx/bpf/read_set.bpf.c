@@ -10,7 +10,9 @@
  * Everything is read as what may be gone: a dentry that the kernel frees meanwhile gives nonsense, never a fault, and
  * the walk's reader finds out by the canary.
  *
- * The same program tells who has a named fifo open: it sees every open file that it is run over. A second one tells
+ * The same program tells who has a named fifo open: it sees every open file that it is run over. And it tells at which
+ * dentries the directories are that its reader has open: a path would be told from whatever mount they were opened by. A
+ * second one tells
  * which processes have memory at all: on many machines most of what /proc lists are the kernel's own threads, and
  * asking there of each takes longer than a short command.
  */
@@ -134,10 +136,11 @@ struct {
 } scratch SEC(".maps");
 
 /*
- * Set by the loader before the walk: its descriptor of a file in the view. Or that it asks for fifos, over all
- * processes.
+ * Set by the loader before the walk: what it asks for, and its descriptor of a file in the view. Fifos are asked for
+ * over all processes.
  */
-struct request { u32 fd; u32 fifos; };
+enum { NAMES, FIFOS, DIRECTORIES };
+struct request { u32 fd; u32 what; };
 
 /*
  * Read by it afterwards; and where the walk is. What stands in a map is unknown to the kernel when it verifies the
@@ -315,6 +318,23 @@ static __always_inline void fifo(struct task_struct *task, struct file *file, st
 		outcome->lost++;
 }
 
+/* Where a directory is that the reader has open: its dentry, and the reader's descriptor. */
+static __always_inline void directory(u32 fd, struct file *file, struct outcome *outcome)
+{
+	u32 zero = 0;
+	struct record *record;
+	if ((BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFDIR)
+		return;
+	record = bpf_map_lookup_elem(&scratch, &zero);
+	if (!record)
+		return;
+	record->self = (u64)BPF_CORE_READ(file, f_path.dentry);
+	record->parent = fd;
+	record->length = 0;
+	if (bpf_ringbuf_output(&records, record, HEAD, BPF_RB_NO_WAKEUP))
+		outcome->lost++;
+}
+
 SEC("iter/task_file")
 int read_set(struct bpf_iter__task_file *context)
 {
@@ -325,7 +345,7 @@ int read_set(struct bpf_iter__task_file *context)
 	struct outcome *outcome = bpf_map_lookup_elem(&outcomes, &zero);
 	if (!task || !file || !request || !outcome || outcome->done)
 		return 0;
-	if (request->fifos) {
+	if (request->what == FIFOS) {
 		fifo(task, file, outcome);
 		return 0;
 	}
@@ -333,7 +353,13 @@ int read_set(struct bpf_iter__task_file *context)
 	 * Who reads the iterator runs it. Its number is not asked for by the loader, which knows only the one in its
 	 * own pid namespace.
 	 */
-	if (task->tgid != (int)(bpf_get_current_pid_tgid() >> 32) || context->fd != request->fd)
+	if (task->tgid != (int)(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	if (request->what == DIRECTORIES) {
+		directory(context->fd, file, outcome);
+		return 0;
+	}
+	if (context->fd != request->fd)
 		return 0;
 	u64 root = (u64)BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);
 	outcome->root = outcome->at = root;

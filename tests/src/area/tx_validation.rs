@@ -3,14 +3,20 @@
 
 use crate::case::Case;
 use crate::line::{Ended, Line};
+use crate::need::Need;
 use crate::sandbox::Sandbox;
+use crate::small_disk::SmallDisk;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::what_was_read_and_has_changed_is_a_conflict", changed),
+    Case::new("tx::what_is_listed_is_validated_whatever_it_is_called", listed_by_any_name),
+    Case::new("tx::what_is_listed_by_mounts_of_its_own_is_validated", listed_by_own_mounts).needs(DISK),
     Case::new("tx::what_has_changed_beside_what_was_read_is_none", beside),
     Case::new("tx::what_was_read_in_a_directory_that_it_has_moved_is_validated", moved),
     Case::new("tx::each_of_thousands_of_names_is_validated", thousands),
 ];
+
+const DISK: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")];
 
 /// Runs `before` in a directory, and then `command` in a transaction; once that has read what it reads others do
 /// `change`, and it ends. What it is told by is the command's output, which is no part of what it read.
@@ -66,6 +72,49 @@ fn changed(sandbox: &Sandbox) {
     ] {
         conflicts(sandbox, ["", command, change], about);
     }
+}
+
+/// A name that looks like another's, and one that is longer than any path.
+fn listed_by_any_name(sandbox: &Sandbox) {
+    let odd = "d/gone (deleted)";
+    conflicts(
+        sandbox,
+        [&format!("mkdir \"{odd}\""), &format!("ls \"{odd}\""), &format!("touch \"{odd}/new\"")],
+        "d/gone (deleted) was listed, and changed",
+    );
+    // What lies so deep is no reason to validate less of all the rest.
+    let deep =
+        "long=$(printf %200s | tr \" \" x); for number in $(seq 30); do mkdir $long; cd -P $long; done; cd $HERE;";
+    let before = format!("HERE=$PWD; cd d/deep; {deep}");
+    conflicts(sandbox, [&before, "cat d/file; find d/deep", "echo 2 >d/file"], "d/file was changed");
+    conflicts(sandbox, [&before, "ls d/sub; find d/deep", "touch d/sub/new"], "d/sub was listed, and changed");
+}
+
+/// The same directories by mounts that are gone when it is looked at what was read.
+fn listed_by_own_mounts(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 64, &["mkfs.ext4", "-q"], "");
+    let other = disk.at.display();
+    let before = format!("rm -rf {other}/d; mkdir -p {other}/d mnt");
+    let change = format!("touch {other}/d/new");
+    let about = "mounted/d was listed, and changed";
+    for command in [
+        format!("ls {other}/d"),
+        format!("unshare -m ls {other}/d"),
+        format!("unshare -m sh -c \"mount --bind {other} mnt; ls mnt/d\""),
+        format!("unshare -m sh -c \"mount --bind {other}/d mnt; cd mnt; ls\""),
+        format!("unshare -m sh -c \"mount --bind {other} mnt; umount -l {other}; ls mnt/d\""),
+    ] {
+        conflicts(sandbox, [&before, &command, &change], about);
+    }
+    for command in ["unshare -m ls d/sub", "unshare -m sh -c \"mount --bind d mnt; ls mnt/sub\""] {
+        conflicts(sandbox, [&before, command, "touch d/sub/new"], "d/sub was listed, and changed");
+        // It is no other directory either.
+        commits(sandbox, [&before, command, "mkdir /tmp/sub$$ && touch /tmp/sub$$/new && rm -r /tmp/sub$$"]);
+    }
+    let overlay = "mount -t tmpfs x mnt; mkdir mnt/u mnt/w mnt/m; mount -t overlay o -o lowerdir=$PWD/d,upperdir=$PWD/mnt/u,workdir=$PWD/mnt/w mnt/m; ls mnt/m/sub";
+    let command = format!("unshare -m sh -c \"{}\"", overlay.replace('$', "\\$"));
+    conflicts(sandbox, [&before, &command, "touch d/sub/new"], "d/sub was listed, and changed");
 }
 
 fn beside(sandbox: &Sandbox) {

@@ -326,7 +326,8 @@ fn basis(
         Some(Err(ReadSetError::Forgotten)) if !alone => {
             return Err(CommitError::Conflict(Conflict::Forgotten));
         }
-        Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
+        Some(Err(ReadSetError::Untold(why))) if !alone => return Err(CommitError::Conflict(Conflict::Untold(why))),
+        Some(Err(ReadSetError::Forgotten | ReadSetError::Untold(_) | ReadSetError::Refused(_))) | None => None,
     };
     let opened = |one: &FileBaseline| watch.is_none_or(|watch| watch.have_opened(&one.path));
     let baselines = record.baselines.iter().map(|one| (one.clone(), opened(one))).collect();

@@ -48,6 +48,9 @@ pub enum Conflict {
     /// The kernel has forgotten what the transaction read, for the lack of memory: any change by others may be a
     /// conflict.
     Forgotten,
+    /// What the transaction read cannot be told this time, for the reason that the words say: any change by others may
+    /// be a conflict.
+    Untold(String),
     /// The clock was set back. What others have changed since the transaction began cannot be told from what they
     /// changed before.
     ClockSetBack,
@@ -111,6 +114,7 @@ impl fmt::Display for Conflict {
                 write!(out, "{} {}", file.display(), Interference::Changed)
             }
             Self::Forgotten => out.write_str("what it read was forgotten by the kernel, for the lack of memory"),
+            Self::Untold(why) => write!(out, "what it read cannot be told: {why}"),
             Self::ClockSetBack => out.write_str("the clock was set back by others"),
         }
     }

@@ -105,9 +105,6 @@ impl View {
     pub(crate) fn enter(plan: &ViewPlan, directory: &Path, mut watch: Option<&mut Watch>) -> Result<Self, CallError> {
         // Objects of System V that it makes are its own, and gone with it.
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC).context(|| "making namespaces".into())?;
-        if let Some(watch) = &mut watch {
-            watch.keep_namespace().context(|| "keeping the view's mounts".into())?;
-        }
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).context(|| "making the mounts private".into())?;
         let (root, rest) = plan

@@ -2,7 +2,7 @@
 
 use crate::tree::attributes::Moment;
 use crate::tree::path::TreePath;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -111,11 +111,14 @@ pub(super) struct Names {
     pub(super) looked: Vec<Looked>,
     /// Those whose objects may have taken the place of others of the live tree.
     pub(super) replacing: HashSet<TreePath>,
+    /// Those of directories that were listed.
+    pub(super) listed: BTreeSet<TreePath>,
 }
 
 /// What the records tell. `None` if one of the canaries was gone when they had all been told. What is as it was when
-/// the transaction had `begun` is settled.
-pub(super) fn names(seen: &[Seen], canaries: &[String], begun: Moment) -> Option<Names> {
+/// the transaction had `begun` is settled. `listed` are the dentries of directories that were listed; one that is not
+/// among the records was removed since, which the changes tell.
+pub(super) fn names(seen: &[Seen], canaries: &[String], begun: Moment, listed: &BTreeSet<u64>) -> Option<Names> {
     let last = seen.partition_point(|one| !one.again);
     let (seen, at_the_end) = seen.split_at(last);
     let is_there = |canary: &str| at_the_end.iter().any(|one| one.name == canary.as_bytes());
@@ -127,6 +130,9 @@ pub(super) fn names(seen: &[Seen], canaries: &[String], begun: Moment) -> Option
     // The walk goes down first: a directory's record stands before those in it. The root is in itself.
     for one in seen {
         if one.parent == one.address {
+            if listed.contains(&one.address) {
+                names.listed.insert(TreePath::ROOT);
+            }
             directories.insert(one.address, (TreePath::ROOT, one));
             continue;
         }
@@ -149,6 +155,9 @@ pub(super) fn names(seen: &[Seen], canaries: &[String], begun: Moment) -> Option
             names.replacing.insert(path.clone());
         }
         if one.directory {
+            if listed.contains(&one.address) {
+                names.listed.insert(path.clone());
+            }
             directories.insert(one.address, (path, one));
         }
     }
@@ -198,12 +207,28 @@ mod tests {
             seen(6, 4, None, "missing in what is new"),
             again(2, CANARY),
         ];
-        let looked = names(&all, &[], BEGUN).unwrap().looked;
+        let looked = names(&all, &[], BEGUN, &BTreeSet::new()).unwrap().looked;
         let expected = [(CANARY, None), ("etc", Some(7)), ("etc/missing", None)];
         assert_eq!(
             looked.iter().map(|one| (one.path.clone(), one.found)).collect::<Vec<_>>(),
             expected.map(|(text, found)| (path(text), found))
         );
+    }
+
+    #[test]
+    fn listed_directories_are_told_by_where_they_are() {
+        let directory = |address, parent, name| Seen { directory: true, ..seen(address, parent, Some(7), name) };
+        let all = [
+            directory(1, 1, "/"),
+            seen(2, 1, None, CANARY),
+            directory(3, 1, "d (deleted)"),
+            directory(4, 3, "e"),
+            directory(5, 1, "not listed"),
+            again(2, CANARY),
+        ];
+        // 9 has gone.
+        let listed = names(&all, &[], BEGUN, &BTreeSet::from([1, 3, 4, 9])).unwrap().listed;
+        assert_eq!(listed, BTreeSet::from([TreePath::ROOT, path("d (deleted)"), path("d (deleted)/e")]));
     }
 
     #[test]
@@ -219,7 +244,7 @@ mod tests {
             replacing(seen(6, 1, Some(9), "copied")),
             again(2, CANARY),
         ];
-        let replacing = names(&all, &[], BEGUN).unwrap().replacing;
+        let replacing = names(&all, &[], BEGUN, &BTreeSet::new()).unwrap().replacing;
         assert_eq!(replacing, HashSet::from([path("renamed"), path("copied")]));
     }
 
@@ -236,23 +261,26 @@ mod tests {
             since(seen(8, 1, Some(9), "of an overlay"), |lower| lower.changed = None),
             again(2, CANARY),
         ];
-        let looked = names(&all, &[], BEGUN).unwrap().looked;
+        let looked = names(&all, &[], BEGUN, &BTreeSet::new()).unwrap().looked;
         let settled: Vec<_> = looked.iter().map(|one| one.settled).collect();
         assert_eq!(settled, [true, false, false, true, false, false, false]);
     }
 
     #[test]
     fn without_its_canary_a_read_set_is_not_whole() {
-        assert_eq!(names(&[seen(1, 1, Some(2), "/"), seen(3, 1, Some(7), "etc")], &[], BEGUN), None);
+        assert_eq!(names(&[seen(1, 1, Some(2), "/"), seen(3, 1, Some(7), "etc")], &[], BEGUN, &BTreeSet::new()), None);
         let known = [seen(1, 1, Some(2), "/"), seen(2, 1, None, CANARY), again(2, CANARY)];
-        assert!(names(&known, &[], BEGUN).is_some() && names(&known, &[format!("{CANARY}-7")], BEGUN).is_none());
+        assert!(
+            names(&known, &[], BEGUN, &BTreeSet::new()).is_some()
+                && names(&known, &[format!("{CANARY}-7")], BEGUN, &BTreeSet::new()).is_none()
+        );
     }
 
     #[test]
     fn a_canary_that_goes_while_others_are_told_is_gone() {
         let other = format!("{CANARY}-7");
         let all = [seen(1, 1, Some(2), "/"), seen(3, 1, None, &other), seen(2, 1, None, CANARY), again(2, CANARY)];
-        assert_eq!(names(&all, &[other], BEGUN), None);
+        assert_eq!(names(&all, &[other], BEGUN, &BTreeSet::new()), None);
     }
 
     #[test]

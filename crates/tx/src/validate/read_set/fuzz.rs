@@ -4,6 +4,7 @@ use super::dentries::{CANARY, Seen, names};
 use super::fitted::Fitted;
 use super::tenant::Tenant;
 use crate::tree::attributes::Moment;
+use std::collections::BTreeSet;
 
 /// A file of fitted programs with a checksum that is right.
 pub(crate) fn fitted(body: &[u8]) {
@@ -18,8 +19,8 @@ pub(crate) fn walk(mut data: &[u8]) {
         all.extend(Seen::from_bytes(record));
         data = after;
     }
-    let _ = names(&all, &[CANARY.to_owned()], Moment { seconds: 7, nanoseconds: 0 });
-    let _ = names(&all, &[], Moment::EPOCH);
+    let _ = names(&all, &[CANARY.to_owned()], Moment { seconds: 7, nanoseconds: 0 }, &BTreeSet::from([1]));
+    let _ = names(&all, &[], Moment::EPOCH, &BTreeSet::new());
 }
 
 /// Processes that were noted: what is read is the same when it is written again.

@@ -2,7 +2,8 @@
 //!
 //! A view has a dentry cache of its own, which holds every name that was ever looked up in it, the missing ones too.
 //! Nothing is recorded while the transaction runs; when it has ended, a BPF program walks the cache. Listing a
-//! directory leaves nothing there, so that opened directories are told by fanotify.
+//! directory leaves nothing there, so that opened directories are told by fanotify, and found again in the cache by
+//! their dentries: their paths would be told from whatever mount they were opened by, which a command can make itself.
 //!
 //! ```text
 //!   view's dentries ──walk──▶ Seen ─┐
@@ -104,6 +105,9 @@ pub(crate) enum ReadSetError {
     /// The kernel does not grant what it takes.
     #[error("this kernel does not tell what was read: {0}")]
     Refused(String),
+    /// The kernel would tell, and this time it could not be heard: that says nothing of what was read.
+    #[error("what the transaction read cannot be told: {0}")]
+    Untold(String),
     /// The kernel needed the memory that the names were kept in.
     #[error("the kernel has dropped a part of what the transaction read, for the lack of memory")]
     Forgotten,

@@ -8,8 +8,8 @@ use super::tenant::Tenant;
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
 use pando_kernel::bpf_iterator::{self, Instructions};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -40,6 +40,14 @@ pub(crate) struct Walker {
     outcomes: MapHandle,
 }
 
+/// Directories that the kernel tells of once, when they are opened.
+pub(super) struct Opened<'a> {
+    /// Some of them, each open; none if there are no more.
+    pub(super) read: &'a mut dyn FnMut() -> io::Result<Vec<OwnedFd>>,
+    /// Notes at which dentries they are.
+    pub(super) note: &'a mut dyn FnMut(Vec<u64>) -> io::Result<()>,
+}
+
 /// What a walk comes to.
 enum Walked {
     /// Everything.
@@ -55,17 +63,20 @@ enum Request {
     Names { fd: i32 },
     /// Who has named fifos open.
     Fifos,
+    /// Where the directories are that this process has open.
+    Directories,
 }
 
 impl Request {
     fn bytes(self) -> [u8; REQUEST as usize] {
-        let (fd, fifos) = match self {
+        let (fd, what) = match self {
             Self::Names { fd } => (fd, 0_u32),
             Self::Fifos => (-1, 1),
+            Self::Directories => (-1, 2),
         };
         let mut bytes = [0; REQUEST as usize];
         bytes[..4].copy_from_slice(&fd.to_ne_bytes());
-        bytes[4..].copy_from_slice(&fifos.to_ne_bytes());
+        bytes[4..].copy_from_slice(&what.to_ne_bytes());
         bytes
     }
 }
@@ -81,6 +92,12 @@ struct Outcome {
 fn holder(bytes: &[u8]) -> Option<i32> {
     let pid = u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?);
     i32::try_from(pid).ok()
+}
+
+/// Where a directory of this process is: its descriptor, and the dentry.
+fn directory(bytes: &[u8]) -> Option<(i32, u64)> {
+    let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some((i32::try_from(word(8)?).ok()?, word(0)?))
 }
 
 fn refused(error: libbpf_rs::Error) -> ReadSetError {
@@ -139,18 +156,42 @@ impl Walker {
         Ok(Tenant::all_of_bytes(&bytes).collect())
     }
 
-    /// The dentries of the file systems that open files of this process are on.
-    fn walk_all<F: AsFd>(&self, files: &[F]) -> Result<Walked, ReadSetError> {
+    /// The dentries of the file systems that open files of this process are on; and before that, those of the
+    /// directories that have been opened, which go to `listed`.
+    fn walk_all<F: AsFd>(&self, files: &[F], opened: &mut Opened<'_>) -> Result<Walked, ReadSetError> {
         let seen = RefCell::new(Vec::new());
+        let places = RefCell::new(HashMap::new());
+        let is_asked_for_places = Cell::new(false);
         // Attached, and the ring mapped, once: either takes longer than a short walk.
         let link = bpf_iterator::over_process(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
         let mut builder = RingBufferBuilder::new();
         let keep = |bytes: &[u8]| {
-            seen.borrow_mut().extend(Seen::from_bytes(bytes));
+            if is_asked_for_places.get() {
+                places.borrow_mut().extend(directory(bytes));
+            } else {
+                seen.borrow_mut().extend(Seen::from_bytes(bytes));
+            }
             0
         };
         builder.add(&self.records, keep).map_err(refused)?;
         let ring = builder.build().map_err(refused)?;
+        loop {
+            let some = (opened.read)().map_err(|error| ReadSetError::Untold(error.to_string()))?;
+            if some.is_empty() {
+                break;
+            }
+            is_asked_for_places.set(true);
+            let Outcome { lost, .. } = self.run(Request::Directories, &link)?;
+            ring.consume().map_err(refused)?;
+            is_asked_for_places.set(false);
+            let places = places.take();
+            let place = |object: &OwnedFd| places.get(&object.as_raw_fd()).copied();
+            let found: Option<Vec<u64>> = some.iter().map(place).collect();
+            let Some(found) = found.filter(|_| lost == 0) else {
+                return Err(ReadSetError::Untold("a directory that it has listed was not found again".into()));
+            };
+            (opened.note)(found).map_err(|error| ReadSetError::Untold(error.to_string()))?;
+        }
         let mut all = Vec::new();
         for file in files {
             let lost = self.walk(file, &link)?;
@@ -168,7 +209,7 @@ impl Walker {
     fn walk(&self, file: impl AsFd, link: impl AsFd) -> Result<u64, ReadSetError> {
         match self.run(Request::Names { fd: file.as_fd().as_raw_fd() }, link)? {
             Outcome { done: 1, lost } => Ok(lost),
-            _ => Err(ReadSetError::Refused("the walk over the names did not come to its end".into())),
+            _ => Err(ReadSetError::Untold("the walk over the names did not come to its end".into())),
         }
     }
 
@@ -198,7 +239,7 @@ impl Walker {
         let number =
             |at: usize| outcome.get(at..at + 8).and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
         let whole = number(0).zip(number(8)).map(|(done, lost)| Outcome { done, lost });
-        whole.ok_or_else(|| ReadSetError::Refused("its program says nothing of how it ended".into()))
+        whole.ok_or_else(|| ReadSetError::Untold("its program says nothing of how it ended".into()))
     }
 }
 
@@ -214,6 +255,7 @@ pub(super) fn walk<F: AsFd>(
     files: &[F],
     directory: &Path,
     walker: &mut Option<Walker>,
+    opened: &mut Opened<'_>,
 ) -> Result<Vec<Vec<Seen>>, ReadSetError> {
     let mut wanted = 0;
     for ring in RINGS {
@@ -224,14 +266,14 @@ pub(super) fn walk<F: AsFd>(
             Some(loaded) => loaded,
             None => Walker::load(&Fitted::kept_in(directory)?, ring)?,
         };
-        match walker.insert(loaded).walk_all(files)? {
+        match walker.insert(loaded).walk_all(files, opened)? {
             Walked::All(all) => return Ok(all),
             Walked::TooMany(records) => {
                 wanted = records.saturating_mul(RECORD_IN_RING).min(RINGS[RINGS.len() - 1].into())
             }
         }
     }
-    Err(ReadSetError::Refused("it read more names than can be kept".into()))
+    Err(ReadSetError::Untold("it read more names than can be kept".into()))
 }
 
 #[cfg(test)]
@@ -260,9 +302,12 @@ mod tests {
     fn what_is_asked_and_told_has_the_programs_layout() {
         assert_eq!(Request::Names { fd: 7 }.bytes(), [7_i32.to_ne_bytes(), [0; 4]].concat()[..]);
         assert_eq!(Request::Fifos.bytes()[4..], 1_u32.to_ne_bytes());
+        assert_eq!(Request::Directories.bytes()[4..], 2_u32.to_ne_bytes());
         let mut record = 4242_u64.to_ne_bytes().to_vec();
         record.extend([0; 24]);
         assert_eq!(holder(&record), Some(4242));
         assert_eq!(holder(&record[..7]), None);
+        let place = [4242_u64.to_ne_bytes(), 7_u64.to_ne_bytes()].concat();
+        assert_eq!((directory(&place), directory(&place[..15])), (Some((7, 4242)), None));
     }
 }

@@ -2,24 +2,23 @@
 
 use super::dentries::{CANARY, Looked, Names, names};
 use super::openers::Openers;
-use super::walk::{self, Walker};
+use super::walk::{self, Opened, Walker};
 use super::{ReadSet, ReadSetError};
 use crate::state::directory::StateDirectory;
 use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::CallPath;
-use crate::tree::path::TreePath;
 use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::fanotify::Listener;
 use pando_kernel::mount::Tree;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2, statx};
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, OsStr};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// A watch over the overlays of a view.
@@ -33,8 +32,8 @@ pub struct Watch {
     roots: Vec<(OverlayPart, OwnedFd)>,
     /// What goes with the watch, which nobody waits for: the view's mount namespace and what its overlays were made of.
     held: Vec<OwnedFd>,
-    /// Directories that the kernel has told of: it does so once.
-    listed: RefCell<Vec<PathBuf>>,
+    /// The dentries of directories that the kernel has told of: it does so once.
+    listed: RefCell<BTreeSet<u64>>,
     /// Where these are noted too, for other processes that look into the same view.
     noting_in: Option<PathBuf>,
     /// The canaries of its commands.
@@ -48,10 +47,10 @@ fn noted_in(directory: &Path) -> PathBuf {
     directory.join("canaries")
 }
 
-/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a
-/// zero behind it.
+/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: the number of
+/// each dentry, which the view keeps.
 fn listed_in(directory: &Path) -> PathBuf {
-    directory.join("listed")
+    directory.join("listed-dentries")
 }
 
 /// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a
@@ -153,10 +152,14 @@ pub(crate) fn looked_so_far(
 ) -> Result<Vec<(OverlayPart, Vec<Looked>)>, ReadSetError> {
     let roots = roots(view, parts).map_err(|error| ReadSetError::Refused(error.to_string()))?;
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
-    let walked = walk::walk(&files, home.kept(), &mut None)?;
+    let (mut none, mut nowhere) = (|| Ok(Vec::new()), |_: Vec<u64>| Ok(()));
+    let mut opened = Opened { read: &mut none, note: &mut nowhere };
+    let walked = walk::walk(&files, home.kept(), &mut None, &mut opened)?;
     let all = roots.iter().zip(walked);
     Ok(all
-        .map(|((part, _), seen)| (part.clone(), names(&seen, &[], Moment::EPOCH).unwrap_or_default().looked))
+        .map(|((part, _), seen)| {
+            (part.clone(), names(&seen, &[], Moment::EPOCH, &BTreeSet::new()).unwrap_or_default().looked)
+        })
         .collect())
 }
 
@@ -174,15 +177,6 @@ impl Watch {
             canaries: Vec::new(),
             openers: None,
         })
-    }
-
-    /// Keeps the mount namespace that the calling thread is in, which is to be the view's. Once that is gone none of
-    /// its mounts lies in another, and the path of a directory on one of them would be told as if that mount were the
-    /// root: it would be taken for another directory.
-    pub(crate) fn keep_namespace(&mut self) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        self.held.push(rustix::fs::open("/proc/thread-self/ns/mnt", flags, Mode::empty())?);
-        Ok(())
     }
 
     /// Lets go of all that goes with the watch.
@@ -261,8 +255,8 @@ impl Watch {
         let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
         let noting_in = listed_in(directory);
         let told = std::fs::read(&noting_in).unwrap_or_default();
-        let told = told.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-        let listed = RefCell::new(told.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect());
+        let (told, _) = told.as_chunks::<8>();
+        let listed = RefCell::new(told.iter().map(|dentry| u64::from_ne_bytes(*dentry)).collect());
         // Whoever holds it is in the view.
         let noted = std::fs::read_to_string(noted_in(directory)).unwrap_or_default();
         let canaries = noted.lines().map(str::to_owned).collect();
@@ -318,52 +312,42 @@ impl Watch {
     /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was
     /// when the transaction began.
     pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(OverlayPart, ReadSet)>, ReadSetError> {
-        let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
-        self.hear().map_err(refused)?;
-        let listed = self.listed.borrow();
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
-        let walked = walk::walk(&roots, &self.kept, &mut self.walker.borrow_mut())?;
+        let (mut read, mut note) = (|| self.opened(), |dentries: Vec<u64>| self.note(&dentries));
+        let mut opened = Opened { read: &mut read, note: &mut note };
+        let walked = walk::walk(&roots, &self.kept, &mut self.walker.borrow_mut(), &mut opened)?;
+        let listed = self.listed.borrow();
         for ((part, root), seen) in self.roots.iter().zip(walked) {
-            let names = names(&seen, &self.canaries, begun).ok_or(ReadSetError::Forgotten)?;
-            let Names { looked, replacing } = names;
-            let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
-            let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
-            let listed = of_part.filter_map(below).collect();
+            let names = names(&seen, &self.canaries, begun, &listed).ok_or(ReadSetError::Forgotten)?;
+            let Names { looked, replacing, listed } = names;
             sets.push((part.clone(), ReadSet { looked, replacing, listed, root: digest_of(root).ok() }));
         }
         Ok(sets)
     }
 
-    /// The part that a path of the view is on.
-    fn part_of(&self, path: &Path) -> Option<&OverlayPart> {
-        let around = self.roots.iter().map(|(part, _)| part).filter(|part| path.starts_with(&part.live));
-        around.max_by_key(|part| part.live.components().count())
-    }
-
-    /// Hears which directories were opened, by their paths in the view.
-    fn hear(&self) -> io::Result<()> {
+    /// Some of the directories that were opened, each open once more.
+    fn opened(&self) -> io::Result<Vec<OwnedFd>> {
         loop {
             let events = self.listener.read()?;
-            if events.is_empty() {
-                return Ok(());
+            let is_over = events.is_empty();
+            let directories: Vec<_> =
+                events.into_iter().filter(|event| event.directory).map(|event| event.object).collect();
+            if is_over || !directories.is_empty() {
+                return Ok(directories);
             }
-            let mut new = Vec::new();
-            for event in events.into_iter().filter(|event| event.directory) {
-                let path = std::fs::read_link(format!("/proc/self/fd/{}", event.object.as_raw_fd()))?;
-                // One that the transaction has removed since is in its change set.
-                if !path.as_os_str().as_bytes().ends_with(b" (deleted)") {
-                    new.push(path);
-                }
-            }
-            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody
-            // commits then.
-            if let Some(file) = self.noting_in.as_ref().filter(|_| !new.is_empty()) {
-                let bytes: Vec<u8> =
-                    new.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect();
-                File::options().append(true).create(true).open(file)?.write_all(&bytes)?;
-            }
-            self.listed.borrow_mut().append(&mut new);
         }
+    }
+
+    /// Notes directories by their dentries, which the view keeps. They are told of once: who dies between the two is
+    /// the one that ran the command, whose transaction nobody commits then.
+    fn note(&self, dentries: &[u64]) -> io::Result<()> {
+        let mut listed = self.listed.borrow_mut();
+        let new: Vec<u64> = dentries.iter().copied().filter(|dentry| listed.insert(*dentry)).collect();
+        if let Some(file) = self.noting_in.as_ref().filter(|_| !new.is_empty()) {
+            let bytes: Vec<u8> = new.iter().flat_map(|dentry| dentry.to_ne_bytes()).collect();
+            File::options().append(true).create(true).open(file)?.write_all(&bytes)?;
+        }
+        Ok(())
     }
 }
