@@ -14,6 +14,9 @@ const CONFIGURE: libc::c_ulong = 0x4C0A;
 /// `LOOP_SET_CAPACITY`: look at the file's size again.
 const SET_CAPACITY: libc::c_ulong = 0x4C07;
 
+/// `LOOP_GET_STATUS64`: what file it is over.
+const GET_STATUS: libc::c_ulong = 0x4C05;
+
 /// The device goes with its last user.
 const AUTOCLEAR: u32 = 4;
 /// The file is read and written past the page cache, which would otherwise hold everything twice.
@@ -123,6 +126,24 @@ impl LoopDevice {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The device number of the file system on which the file lies that a loop device is over (LOOP_GET_STATUS64, since
+/// Linux 2.6.13).
+///
+/// # Errors
+///
+/// ENOTTY for another device; ENXIO where it is over none.
+pub fn file_system_below(device: &Path) -> io::Result<u64> {
+    let device = File::open(device)?;
+    let mut info = std::mem::MaybeUninit::<Info>::zeroed();
+    // SAFETY: the request writes this structure, of plain numbers.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), GET_STATUS, info.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled it, and zeros are a value of it.
+    Ok(unsafe { info.assume_init() }.device)
 }
 
 fn busy(error: &io::Error) -> bool {

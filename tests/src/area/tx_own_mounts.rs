@@ -10,9 +10,16 @@ use crate::small_disk::SmallDisk;
 const UNSHARE: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("python3", "python3")];
 const DISK: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("findmnt", "util-linux")];
 
+const LOOP: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("losetup", "util-linux")];
+const BTRFS: &[Need] =
+    &[Need::Root, Need::Program("mkfs.btrfs", "btrfs-progs"), Need::Program("losetup", "util-linux")];
+
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_own_mounts::what_is_read_only_inside_stays_so", read_only).needs(UNSHARE),
     Case::new("tx_own_mounts::a_device_in_use_is_not_mounted_once_more", device).needs(DISK),
+    Case::new("tx_own_mounts::a_device_over_a_file_of_the_live_tree_is_not_mounted", over_a_live_file).needs(LOOP),
+    Case::new("tx_own_mounts::a_second_device_of_btrfs_is_not_mounted", second_device).needs(BTRFS),
+    Case::new("tx_own_mounts::a_file_of_its_own_is_mounted", own_file).needs(LOOP),
     Case::new("tx_own_mounts::what_it_mounts_itself_it_changes", own).needs(UNSHARE),
 ];
 
@@ -73,6 +80,46 @@ fn device(sandbox: &Sandbox) {
         assert!(!disk.at.join("new").exists(), "{mount}");
         std::fs::write(disk.at.join("probe"), "writable").expect("the live file system can be written to");
     }
+}
+
+/// A file that a loop device lies over, attached outside: nobody has it mounted.
+fn over_a_live_file(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "truncate -s 16M image; mkfs.ext4 -q image; D=$(losetup --show -f image) || exit 77; trap 'losetup -d $D' EXIT
+         before=$(sha256sum <image)
+         $TX -- unshare -m --propagation private sh -c \"mkdir here; mount $D here && echo leaked >here/f; exit 3\"
+         sync image; [ \"$before\" = \"$(sha256sum <image)\" ] && echo same",
+    );
+    assert_eq!(told, "same\n");
+}
+
+/// btrfs over two devices: /proc names one of them.
+fn second_device(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "truncate -s 200M one two; A=$(losetup --show -f one) && B=$(losetup --show -f two) || exit 77
+         trap 'umount live 2>/dev/null; losetup -d $A $B' EXIT
+         mkfs.btrfs -q -d raid1 -m raid1 $A $B >mkfs || exit 77; mkdir live; mount $A live || exit 77; echo live >live/file
+         for device in $A $B; do
+             $TX -- unshare -m --propagation private sh -c \"mkdir here; mount $device here && echo no >here/file; exit 3\"
+             cat live/file
+         done",
+    );
+    assert_eq!(told, "live\nlive\n");
+}
+
+/// A disk image that the command makes.
+fn own_file(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "losetup -f >/dev/null || exit 77
+         $TX -- unshare -m --propagation private sh -ec '
+            truncate -s 16M image; mkfs.ext4 -q image; mkdir here; mount -o loop image here
+            echo mine >here/f; umount here; mount -o loop,ro image here; cat here/f; umount here' || exit 1
+         mkdir there; mount -o loop,ro image there && cat there/f; umount there",
+    );
+    assert_eq!(told, "mine\nmine\n");
 }
 
 /// Programs that make a place of their own go on doing so.

@@ -2,10 +2,12 @@
 //!
 //! What a transaction cannot isolate is read-only in its view: single files that are mounts, file systems that no
 //! overlay lies over. In a mount namespace of its own a command may make such a mount writable again; and whoever
-//! mounts the device of a file system that is in use has that very file system. Neither could be undone.
+//! mounts a block device of the machine writes to it at once, be it one of a file system in use, or one over a file of
+//! the live tree. Neither could be undone.
 
 use super::object::c_string;
 use pando_kernel::foreign_memory;
+use pando_kernel::loop_device;
 use pando_kernel::seccomp_notify::Call;
 use rustix::fs::{FileType, StatVfsMountFlags, major, minor, stat, statvfs};
 use std::ffi::OsString;
@@ -41,12 +43,25 @@ impl Seen {
         self.0.as_ref().is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
     }
 
-    /// Whether a block device has a file system that is among them. btrfs has numbers of its own: its source says it.
-    fn has_device(&self, device: u64) -> bool {
-        let source = |line: &str| Some(line.split_once(" - ")?.1.split(' ').nth(1)?.to_owned());
-        let is_it = |source: &str| source.starts_with('/') && stat(source).is_ok_and(|found| found.st_rdev == device);
-        self.has((major(device), minor(device)))
-            || self.0.as_ref().is_some_and(|text| text.lines().filter_map(source).any(|source| is_it(&source)))
+    /// Whether a block device is the transaction's own: a loop device over a file that lies in the view, or in what the
+    /// command has mounted itself. What is written to any other by a mount of it is written at once: the device may be
+    /// one of several of a file system in use, or lie over a file of the live tree.
+    fn is_own(&self, device: u64, path: &Path) -> bool {
+        const LOOP: u32 = 7;
+        let is_own = |below| !self.has((major(below), minor(below))) || self.is_overlay(below);
+        major(device) == LOOP && loop_device::file_system_below(path).is_ok_and(is_own)
+    }
+
+    /// Whether a device number is that of an overlay that can be written to: of the view's, then, in which any other is
+    /// read-only.
+    fn is_overlay(&self, device: u64) -> bool {
+        let device = format!("{}:{}", major(device), minor(device));
+        let is_it = |line: &str| {
+            let field = |number| line.split(' ').nth(number).unwrap_or_default();
+            let kind = line.split_once(" - ").map_or("", |(_, rest)| rest);
+            field(2) == device && field(5).split(',').any(|option| option == "rw") && kind.starts_with("overlay ")
+        };
+        self.0.as_ref().is_some_and(|text| text.lines().any(is_it))
     }
 
     /// Whether a call would change or reach what is in the live tree.
@@ -81,11 +96,11 @@ impl Seen {
         !has(others | libc::MS_UNBINDABLE) && self.is_source(call.pid, call.arguments[0])
     }
 
-    /// Whether a path that a process names is a device whose file system is in use.
+    /// Whether a path that a process names is a block device that is not the transaction's own.
     fn is_source(&self, pid: i32, at: u64) -> bool {
-        let found = stat(place(pid, libc::AT_FDCWD, at));
-        found.is_ok_and(|found| {
-            FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice && self.has_device(found.st_rdev)
+        let path = place(pid, libc::AT_FDCWD, at);
+        stat(&path).is_ok_and(|found| {
+            FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice && !self.is_own(found.st_rdev, &path)
         })
     }
 
