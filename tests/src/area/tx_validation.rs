@@ -9,6 +9,7 @@ use crate::small_disk::SmallDisk;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::what_was_read_and_has_changed_is_a_conflict", changed),
+    Case::new("tx::what_is_read_from_standard_input_is_validated_by_its_name", from_input),
     Case::new("tx::what_is_listed_is_validated_whatever_it_is_called", listed_by_any_name),
     Case::new("tx::what_is_listed_by_mounts_of_its_own_is_validated", listed_by_own_mounts).needs(DISK),
     Case::new("tx::what_has_changed_beside_what_was_read_is_none", beside),
@@ -72,6 +73,16 @@ fn changed(sandbox: &Sandbox) {
     ] {
         conflicts(sandbox, ["", command, change], about);
     }
+}
+
+/// The file is standard input as well, by which nobody can change it.
+fn from_input(sandbox: &Sandbox) {
+    let script = "echo 1 >d; : >out
+        { until grep -q read out; do sleep .02; done; echo 2 >d; } &
+        \"$PANDO\" --root \"$ROOT\" tx run --retry 0 -- sh -ec 'cat d >copy; echo read; sleep 1' <d >out";
+    let line = Line::new("bash").args(["-c", script]).directory(sandbox.scratch());
+    let ended = line.env("PANDO", sandbox.program()).env("ROOT", sandbox.root()).limit(60).run();
+    assert!(ended.err().contains("d was changed by others"), "{}", ended.err());
 }
 
 /// A name that looks like another's, and one that is longer than any path.

@@ -23,10 +23,12 @@ use crate::validate::removed::changed_within;
 use crate::validate::revalidation::changed_since;
 use crate::validate::unmounted;
 use pando_kernel::mount::{mounts, mounts_of};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -367,12 +369,15 @@ fn read_conflict(
     }
 }
 
-/// The files that this process, and so the command, has its standard descriptors in: what the command says there
-/// changes them.
+/// The files that this process, and so the command, can write to by its standard descriptors: what the command says
+/// there changes them.
 fn output(live: &Tree) -> io::Result<HashSet<u64>> {
     let device = live.stat(&TreePath::ROOT)?.st_dev;
     let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     // One that is closed is none.
-    let stats = stdio.into_iter().filter_map(|fd| rustix::fs::fstat(fd).ok());
+    let is_for_writing = |fd: &BorrowedFd<'_>| {
+        rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.intersects(OFlags::WRONLY | OFlags::RDWR))
+    };
+    let stats = stdio.into_iter().filter(is_for_writing).filter_map(|fd| rustix::fs::fstat(fd).ok());
     Ok(stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_ino).collect())
 }
