@@ -40,15 +40,21 @@ fn run(sandbox: &Sandbox, nice: u32, directory: &Path, script: &str) -> Line {
 /// Counts on, and then waits for a line of its input.
 const COUNTS: &str = "read n <count; echo $((n + 1)) >count; echo counted; read line || true";
 
-/// Whether the transaction of such a script has counted. One that has ended may be there still, thrown away.
+/// Whether the transaction of such a script has counted.
 fn has_counted(sandbox: &Sandbox) -> bool {
+    have_counted(sandbox) > 0
+}
+
+/// How many have counted. One that has ended may be there still, thrown away.
+fn have_counted(sandbox: &Sandbox) -> usize {
     let at = sandbox.root().join("var/lib/pando/tx");
     Line::new("find")
         .args([at.as_path()])
         .args(["-name", ".trash", "-prune", "-o", "-path", "*/upper/*/count", "-size", "-2", "-print"])
         .run()
         .out()
-        .contains("count")
+        .lines()
+        .count()
 }
 
 fn count(directory: &Path) -> String {
@@ -94,6 +100,8 @@ fn meet(sandbox: &Sandbox, first: u32, second: u32, waits: bool) {
     eventually("the first has counted", || has_counted(sandbox));
     let mut later = run(sandbox, second, &directory, "read n <count; echo $((n + 1)) >count").start();
     if waits {
+        // It has read what the first will change.
+        eventually("the second has counted", || have_counted(sandbox) == 2);
         std::thread::sleep(std::time::Duration::from_millis(700));
         assert!(!later.has_ended() && count(&directory) == "0\n");
     } else {
