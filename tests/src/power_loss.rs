@@ -195,7 +195,10 @@ impl Order {
                 return Ok(None);
             }
         };
-        if let Err(error) = done(self.pando().arg("recover")) {
+        // The disk alone has lost its power: to Pando the machine has been powered on after whatever lies on it.
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let since = (since + 1000).to_string();
+        if let Err(error) = done(self.pando().arg("recover").env("PANDO_TX_POWERED_ON", since)) {
             return Ok(Some(Err(error.to_string())));
         }
         Ok(Some(Ok(tree_state::lines(&self.tree()))))

@@ -24,6 +24,15 @@ fn counted() {
     }
 }
 
+/// When the machine is to have been powered on, in seconds since 1970, where a test has cut the power of a disk alone
+/// (`PANDO_TX_POWERED_ON`). Never in ordinary builds.
+pub(crate) fn powered_on() -> Option<i64> {
+    #[cfg(feature = "crash-points")]
+    return std::env::var("PANDO_TX_POWERED_ON").ok()?.parse().ok();
+    #[cfg(not(feature = "crash-points"))]
+    None
+}
+
 /// Whether a bug is to be planted, for the tests to find (`PANDO_TX_PLANT`). Never in ordinary builds.
 #[inline]
 pub(crate) fn planted(bug: &str) -> bool {

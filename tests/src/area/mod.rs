@@ -88,6 +88,7 @@ mod sysvinit;
 mod terminals;
 mod trouble;
 mod tx;
+mod tx_after_point;
 mod tx_bystanders;
 mod tx_calls;
 mod tx_contention;
@@ -143,6 +144,7 @@ const AREAS: &[&[Case]] = &[
     generation::CASES,
     getting_started::CASES,
     given_devices::CASES,
+    tx_after_point::CASES,
     tx_bystanders::CASES,
     tx_calls::CASES,
     tx_contention::CASES,

@@ -198,4 +198,14 @@ pub(crate) enum Op {
         /// Which of them.
         which: Which,
     },
+    /// Takes away what a live object allows and its attributes to be do not, before anything is changed. What comes
+    /// would otherwise, until its attributes come too, be read, changed or executed by whom neither state lets.
+    Restrict {
+        /// Where the attributes to be are.
+        source: Source,
+        /// The object.
+        target: OpTarget,
+        /// Whether its content changes: then it is no set-user-id program meanwhile.
+        content: bool,
+    },
 }

@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
     let mut planner = Planner::default();
     if let What::Directory(directory) = &root.what {
+        planner.restrict_directory(&root.path, directory, &OpTarget::Root);
         planner.children(&root.path, directory);
         if planner.has_changed_names(0, &root.path) || directory.attributes_differ {
             planner.directory_attributes(&root.path, directory, OpTarget::Root);
@@ -28,6 +29,7 @@ pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
 struct Planner {
     links: Vec<Op>,
     moves: Vec<(usize, Op)>,
+    restrict: Vec<Op>,
     change: Vec<Op>,
     finish: Vec<Op>,
     /// What is to be protected, and its inode if it is a file that was there before.
@@ -51,7 +53,9 @@ impl Planner {
             let slot = ino.and_then(|ino| self.staged.get(&ino).copied());
             Op::Protect { target, protection, slot }
         }));
-        Steps { stage, change: self.change, finish }
+        let mut change = self.restrict;
+        change.append(&mut self.change);
+        Steps { stage, change, finish }
     }
 
     fn slot(&mut self) -> u32 {
@@ -71,6 +75,7 @@ impl Planner {
             Op::Update { .. }
             | Op::Attributes { .. }
             | Op::Protect { .. }
+            | Op::Restrict { .. }
             | Op::StageDirectory { .. }
             | Op::StageLink { .. } => false,
         };
@@ -152,12 +157,14 @@ impl Planner {
             DirectorySource::Moved { from, ino } => {
                 let slot = self.slot();
                 self.moves.push((from.depth(), Op::StageDirectory { from: from.clone(), ino: *ino, slot }));
+                self.restrict_directory(&node.path, directory, &target);
                 self.remove(node, false);
                 self.change.push(Op::Place { slot, ino: *ino, at: node.path.clone(), directory: true, over: None });
                 self.children(&node.path, directory);
                 self.directory_attributes(&node.path, directory, target.clone());
             }
             DirectorySource::SamePlace => {
+                self.restrict_directory(&node.path, directory, &target);
                 let before = self.change.len();
                 self.children(&node.path, directory);
                 if self.has_changed_names(before, &node.path) || directory.attributes_differ {
@@ -166,6 +173,14 @@ impl Planner {
             }
         }
         self.protect(target, directory.protection, None);
+    }
+
+    /// Takes away from a directory that was there what it is not to allow any more.
+    fn restrict_directory(&mut self, path: &TreePath, directory: &Directory, target: &OpTarget) {
+        if directory.attributes_differ && !directory.names_alone {
+            let (source, target) = (Source::Upper(path.clone()), target.clone());
+            self.restrict.push(Op::Restrict { source, target, content: false });
+        }
     }
 
     fn directory_attributes(&mut self, path: &TreePath, directory: &Directory, target: OpTarget) {
@@ -210,6 +225,10 @@ impl Planner {
     }
 
     fn rewrite(&mut self, file: &File, origin: &Origin, source: Source, target: OpTarget) {
+        if (file.content_differs || file.attributes_differ) && file.theirs != Some(ByOthers::Attributes) {
+            let (source, target) = (source.clone(), target.clone());
+            self.restrict.push(Op::Restrict { source, target, content: file.content_differs });
+        }
         if file.content_differs {
             self.change.push(Op::Update { source: source.clone(), target: target.clone(), ino: origin.ino });
         }

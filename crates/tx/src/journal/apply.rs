@@ -4,12 +4,13 @@ mod names;
 
 use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::{planted, step};
+use crate::journal::progress::{Begun, Progress};
 use crate::journal::staging::{BringIn, StagingArea};
 use crate::state::overlay_part::OverlayPart;
 use crate::state::private_place;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
-use crate::tree::content::bring;
+use crate::tree::content::{bring, fill};
 use crate::tree::identity::{Identity, is_gone};
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
@@ -21,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// How what is only looked at is opened.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -54,6 +56,8 @@ pub(crate) struct Apply {
     target: Option<StagingArea>,
     /// Whether some of it may have been done before.
     again: bool,
+    /// How far the commit is.
+    progress: Rc<Progress>,
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -65,7 +69,12 @@ fn make(directory: &Path) -> io::Result<()> {
 
 impl Apply {
     /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
-    pub(crate) fn new(part: &OverlayPart, steps: &Steps, again: bool) -> Result<Self, ApplyError> {
+    pub(crate) fn new(
+        part: &OverlayPart,
+        steps: &Steps,
+        again: bool,
+        progress: &Rc<Progress>,
+    ) -> Result<Self, ApplyError> {
         if !private_place::is_private(&part.base) {
             let what = format!("using {}, which others can write to: move away what lies there", part.base.display());
             return Err(ApplyError::new(what, io::ErrorKind::PermissionDenied.into()));
@@ -98,6 +107,7 @@ impl Apply {
             index: index.exists().then(|| open(&index)).transpose()?,
             stage,
             trash,
+            progress: Rc::clone(progress),
             target,
             again,
         })
@@ -136,15 +146,46 @@ impl Apply {
 
     /// Everything else.
     pub(crate) fn change(&self, steps: &Steps) -> Result<(), ApplyError> {
+        let operate = |op: &Op| match self.progress.begin_next() {
+            Begun::Done => Ok(()),
+            Begun::Interrupted(size) => self.keep_newer(op, Some(size)).and_then(|()| self.operate(op)),
+            Begun::New => self.keep_newer(op, None).and_then(|()| self.operate(op)),
+        };
         if planted("wrong-order") {
-            return steps.finish.iter().chain(&steps.change).try_for_each(|op| self.operate(op));
+            return steps.finish.iter().chain(&steps.change).try_for_each(operate);
         }
-        steps.change.iter().chain(&steps.finish).try_for_each(|op| self.operate(op))
+        steps.change.iter().chain(&steps.finish).try_for_each(operate)
+    }
+
+    /// Keeps what others have written after the commit point into what an operation overwrites or takes away. A file
+    /// that was written to by a commit that was killed may hold half of that: it has to be larger than it was.
+    fn keep_newer(&self, op: &Op, size: Option<u64>) -> Result<(), ApplyError> {
+        let Some(since) = self.progress.since().filter(|_| self.target.is_none()) else { return Ok(()) };
+        let kept = match op {
+            Op::Update { source, target: target @ OpTarget::Known { at, .. }, .. } => {
+                self.keep_content((source, target), at, size, since)
+            }
+            Op::Remove { at, ino, .. } => self.keep_named(at, *ino, since),
+            Op::Move { at, over: Some(over), .. } | Op::Place { at, over: Some(over), .. } => {
+                self.keep_named(at, over.ino, since)
+            }
+            _ => Ok(()),
+        };
+        kept.map_err(|source| {
+            ApplyError::new(format!("keeping what others have written, before {}", self.words(op)), source)
+        })
     }
 
     fn operate(&self, op: &Op) -> Result<(), ApplyError> {
         step();
         let mut done = self.try_to(op);
+        if let Op::Place { at, .. } | Op::MakeDirectory { at, .. } | Op::Move { at, .. } = op
+            && done.as_ref().is_err_and(|error| is_missing(error) || leads_elsewhere(error))
+            && self.target.is_none()
+            && self.live.place(at).is_err()
+        {
+            done = self.make_way(at).and_then(|()| self.try_to(op));
+        }
         // Nothing is protected but where that was to be asked for, so that it is found out by trying.
         if done.as_ref().is_err_and(|error| error.raw_os_error() == Some(Errno::PERM.raw_os_error())) {
             done = self.lift_for(op).and_then(|()| self.try_to(op));
@@ -164,7 +205,7 @@ impl Apply {
             Op::StageLink { origin, .. } => {
                 return Protection::default().give(origin.identity.open(&self.live)?.as_fd());
             }
-            Op::Update { target, .. } | Op::Attributes { target, .. } => {
+            Op::Update { target, .. } | Op::Attributes { target, .. } | Op::Restrict { target, .. } => {
                 let object = self.object(target)?;
                 return object.map_or(Ok(()), |object| Protection::default().give(object.as_fd()));
             }
@@ -189,6 +230,7 @@ impl Apply {
             Op::MakeDirectory { at, slot } => self.make_directory(at, *slot),
             Op::Move { at, ino, directory, marked, over } => self.bring_up(at, *ino, (*directory, *marked), *over),
             Op::Update { source, target, .. } => self.update(source, target),
+            Op::Restrict { source, target, content } => self.restrict(source, target, *content),
             Op::Attributes { source, target, modified, which } => self.attributes(source, target, *modified, *which),
             Op::Protect { target, protection, slot } => self.protect(target, *protection, *slot),
         }
@@ -208,12 +250,13 @@ impl Apply {
             Op::MakeDirectory { at, .. } => format!("making {}", self.live.shown(at)),
             Op::Update { target: file, .. } => format!("writing {}", target(file)),
             Op::Attributes { target: file, .. } => format!("setting the attributes of {}", target(file)),
+            Op::Restrict { target: file, .. } => format!("taking rights to {} away", target(file)),
             Op::Protect { target: file, .. } => format!("protecting {}", target(file)),
         }
     }
 
     fn stage_directory(&self, from: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
-        if self.live.look_ident(from)?.is_none_or(|(_, found)| found != ino) {
+        if self.found(from)?.is_none_or(|(_, found)| found != ino) {
             return Ok(());
         }
         self.take_away(from, ino, self.stage_tree()?, slot)
@@ -230,7 +273,7 @@ impl Apply {
 
     fn remove(&self, at: &TreePath, ino: u64, changed: Moment, slot: u32) -> io::Result<()> {
         let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
-        let Some((stat, _)) = self.live.look_ident(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
+        let Some((stat, _)) = self.found(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
         if self.again && self.is_younger(at, changed)? || planted("lost-removal") {
             return Ok(());
         }
@@ -391,8 +434,68 @@ impl Apply {
         let (from, path) = self.source(source)?;
         let from: File = from.file(&path, false)?;
         let Some(object) = self.object(target)? else { return Ok(()) };
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        bring(&from, &rustix::fs::open(CallPath::of(object)?.text, flags, Mode::empty())?.into())
+        let stat = rustix::fs::fstat(&object)?;
+        let ino = self.live.ident_of(&object, &stat)?;
+        let call = CallPath::of(object)?;
+        let open = |flags| rustix::fs::open(call.text.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty());
+        let opened = match open(OFlags::RDWR | OFlags::NONBLOCK) {
+            // Somebody has a lease on it: the kernel takes that away, in its own time (fs.lease-break-time).
+            Err(Errno::AGAIN) => open(OFlags::RDWR),
+            opened => opened,
+        };
+        match (opened, target) {
+            // Somebody has executed it since it was looked at.
+            (Err(Errno::TXTBSY), OpTarget::Known { at, .. }) if self.target.is_none() => {
+                self.replace_executed((self.source(source)?.0, &path), &from, at, ino)
+            }
+            (opened, _) => {
+                let to = opened?.into();
+                self.progress.writing(stat.st_size.cast_unsigned());
+                bring(&from, &to)
+            }
+        }
+    }
+
+    /// Puts new content in the place of a program that is being run and cannot be written to: another file, of which
+    /// whoever runs the old one sees nothing.
+    fn replace_executed(
+        &self,
+        (tree, path): (&Tree, &TreePath),
+        from: &File,
+        at: &TreePath,
+        ino: u64,
+    ) -> io::Result<()> {
+        let name = format!(".pando-executed-{ino:x}");
+        let upper = self.upper.root();
+        match rustix::fs::unlinkat(upper, &*name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        // It has its place already, or others have put something else there.
+        if self.live.look_ident(at)?.is_none_or(|(_, found)| found != ino) {
+            return Ok(());
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let new = rustix::fs::openat(upper, &*name, flags, Mode::RUSR | Mode::WUSR)?;
+        let stat = tree.stat(path)?;
+        fill(from, &stat, &new.into())?;
+        step();
+        let place = rustix::fs::openat(upper, &*name, PLACE, Mode::empty())?;
+        let attributes = Attributes::new(&stat, xattr::read(&tree.call_path(path)?)?.own);
+        attributes.give(&CallPath::of(place)?, Which::All, step)?;
+        let (directory, to) = self.live.place(at)?;
+        Ok(rustix::fs::renameat(upper, &*name, &*directory, to)?)
+    }
+
+    /// See [`Op::Restrict`]. In a target nobody runs meanwhile.
+    fn restrict(&self, source: &Source, target: &OpTarget, content: bool) -> io::Result<()> {
+        if self.target.is_some() || self.was_done(target)? || planted("rights-late") {
+            return Ok(());
+        }
+        let (from, path) = self.source(source)?;
+        let wanted = Attributes::new(&from.stat(&path)?, xattr::read(&from.call_path(&path)?)?.own);
+        let Some(object) = self.object(target)? else { return Ok(()) };
+        wanted.restrict(&CallPath::of(object)?, content)
     }
 
     fn attributes(&self, source: &Source, target: &OpTarget, modified: Option<Moment>, which: Which) -> io::Result<()> {

@@ -13,9 +13,11 @@ use crate::journal::apply::{Apply, ApplyError};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::prepare::{Prepared, sync};
+use crate::journal::progress::Progress;
 use crate::state::overlay_part::OverlayPart;
 use crate::state::private_place;
 use crate::state::target::Target;
+use std::rc::Rc;
 
 /// Commits what was prepared.
 pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
@@ -25,8 +27,10 @@ pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
     }
     step();
     let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
+    let has_target = journal.parts.iter().any(|(part, _)| part.target.is_some());
+    let progress = if has_target { Progress::default() } else { Progress::begin(file) };
     file.publish(journal.durable && !ordered).map_err(failed)?;
-    apply(file, journal, Circumstances { again: false, ordered: *ordered })
+    apply(file, journal, Circumstances { again: false, ordered: *ordered }, progress)
 }
 
 /// What a commit can rely on when it is applied.
@@ -40,19 +44,31 @@ struct Circumstances {
 
 /// Does what a journal that was found says, from the start, and closes it.
 pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
-    apply(file, journal, Circumstances { again: true, ordered: false })
+    let taken_up = if journal.parts.iter().any(|(part, _)| part.target.is_some()) {
+        Ok(Progress::default())
+    } else {
+        Progress::take_up(file)
+    };
+    let progress = taken_up.map_err(|source| ApplyError::new("reading how far the commit is", source))?;
+    apply(file, journal, Circumstances { again: true, ordered: false }, progress)
 }
 
-fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) -> Result<(), CommitError> {
+fn apply(
+    file: &JournalFile,
+    journal: &Journal,
+    circumstances: Circumstances,
+    progress: Progress,
+) -> Result<(), CommitError> {
     let Circumstances { again, ordered } = circumstances;
     let target = journal.parts.iter().find_map(|(part, _)| part.target.as_ref());
     let owner = target.map(Target::owner).transpose();
     let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
+    let progress = Rc::new(progress);
     let trees: Vec<_> = journal
         .parts
         .iter()
         .filter(|(part, _)| !is_lost_memory(part) && !part.is_gone())
-        .map(|(part, steps)| Ok((Apply::new(part, steps, again)?, part, steps)))
+        .map(|(part, steps)| Ok((Apply::new(part, steps, again, &progress)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
         do_all(file, &trees)?;

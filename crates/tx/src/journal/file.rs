@@ -85,8 +85,14 @@ impl JournalFile {
         Self { directory: directory.to_owned() }
     }
 
-    fn path(&self) -> PathBuf {
+    /// Where it lies once it is committed.
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.join("journal")
+    }
+
+    /// Where it is noted how far the commit is.
+    pub(crate) fn progress(&self) -> PathBuf {
+        self.directory.join("progress")
     }
 
     fn done(&self) -> PathBuf {

@@ -6,4 +6,5 @@ pub(crate) mod commit_error;
 pub(crate) mod file;
 pub(crate) mod order;
 pub(crate) mod prepare;
+pub(crate) mod progress;
 pub(crate) mod staging;

@@ -6,6 +6,7 @@ use crate::tree::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
 use std::io;
 use std::time::Duration;
 
@@ -136,6 +137,32 @@ impl Attributes {
             let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
             let times = Timestamps { last_access: omit, last_modification: modified };
             rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Takes away from an open object all that these attributes do not allow; what they allow besides comes later. One
+    /// that gets another owner is root's meanwhile, and with another access list its owner's. With `content` it is about
+    /// to have another content, and runs with nobody's rights.
+    pub(crate) fn restrict(&self, object: &CallPath, content: bool) -> io::Result<()> {
+        const LIST: &CStr = c"system.posix_acl_access";
+        let path = object.text.as_c_str();
+        let now = rustix::fs::stat(path)?;
+        let mut mode = now.st_mode & self.mode & 0o7777;
+        if content {
+            mode &= 0o1777;
+        }
+        if now.st_gid != self.gid {
+            mode &= 0o1707;
+        }
+        if now.st_uid != self.uid || xattr::read(object)?.own.get(LIST) != self.xattrs.get(LIST) {
+            mode &= 0o1700;
+        }
+        if now.st_uid != self.uid {
+            rustix::fs::chownat(CWD, path, Some(Uid::ROOT), None, AtFlags::empty())?;
+        }
+        if mode != now.st_mode & 0o7777 && FileType::from_raw_mode(now.st_mode) != FileType::Symlink {
+            rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ fn read_only<'a>(live: &Tree, steps: &'a Steps) -> io::Result<Option<&'a TreePat
         return Ok(None);
     }
     let target = |op: &'a Op| match op {
-        Op::Attributes { target, .. } | Op::Protect { target, .. } => target.place(),
+        Op::Attributes { target, .. } | Op::Protect { target, .. } | Op::Restrict { target, .. } => target.place(),
         _ => None,
     };
     let is_refused = |at: &TreePath| {

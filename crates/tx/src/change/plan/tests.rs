@@ -58,6 +58,7 @@ fn words(ops: &[Op]) -> Vec<String> {
         Op::Move { at, .. } => format!("move {at}"),
         Op::Update { target, .. } => format!("update {}", name(target)),
         Op::Attributes { target, .. } => format!("attributes of {}", name(target)),
+        Op::Restrict { target, .. } => format!("restrict {}", name(target)),
         Op::Protect { target, slot, .. } => format!("protect {}, put aside as {slot:?}", name(target)),
     };
     ops.iter().map(word).collect()
@@ -106,12 +107,15 @@ fn swapped_directories_are_both_put_aside_first_and_the_deepest_before_those_aro
 #[test]
 fn a_changed_file_is_updated_where_it_is_and_a_renamed_one_gets_its_new_name_first() {
     let steps = plan(&root(vec![node("f", Some((7, false)), file(Some(origin(7)), true))]), &[]);
-    assert_eq!(words(&steps.change), [format!("update {}", known("f", 7))]);
+    assert_eq!(words(&steps.change), [format!("restrict {}", known("f", 7)), format!("update {}", known("f", 7))]);
     assert_eq!(words(&steps.finish), [format!("attributes of {}", known("f", 7))]);
     let renamed = node("g", None, file(Some(origin(7)), true));
     let steps = plan(&root(vec![node("f", Some((7, false)), What::Gone), renamed]), &[]);
     assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
-    assert_eq!(words(&steps.change), ["remove /f", "place 1 at /g", &format!("update {}", known("g", 7))]);
+    assert_eq!(
+        words(&steps.change),
+        [&format!("restrict {}", known("g", 7)), "remove /f", "place 1 at /g", &format!("update {}", known("g", 7))]
+    );
 }
 
 #[test]
@@ -123,9 +127,12 @@ fn what_only_the_index_knows_is_not_lost_and_what_a_name_knows_is_not_done_twice
     let gone = node("alias", Some((7, false)), What::Gone);
     let steps = plan(&root(vec![gone]), &[indexed(7)]);
     assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
-    assert_eq!(words(&steps.change), ["remove /alias", "update what was put aside as 1"]);
+    assert_eq!(
+        words(&steps.change),
+        ["restrict what was put aside as 1", "remove /alias", "update what was put aside as 1"]
+    );
     let named = node("name", Some((8, false)), file(Some(origin(8)), true));
-    assert_eq!(plan(&root(vec![named]), &[indexed(8)]).change.len(), 1);
+    assert_eq!(plan(&root(vec![named]), &[indexed(8)]).change.len(), 2);
 }
 
 #[test]

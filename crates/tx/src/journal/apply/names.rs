@@ -2,12 +2,13 @@
 //! that is theirs is taken for what was validated.
 
 use super::{Apply, PLACE, slot_name};
-use crate::change::Replaced;
+use crate::change::{OpTarget, Replaced, Source};
 use crate::crash::step;
 use crate::tree::attributes::Moment;
-use crate::tree::confined::Tree;
+use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
+use crate::tree::content::{fill, same_content};
 use crate::tree::path::TreePath;
-use rustix::fs::{AtFlags, Mode, RenameFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -53,6 +54,106 @@ impl Apply {
         self.keep_theirs(directory.as_fd(), to)?;
         step();
         Ok(rustix::fs::renameat(from, name, &*directory, to)?)
+    }
+
+    /// What is at a path, and what tells it from all others; nothing where others have put something else in the place of
+    /// a directory on the way.
+    pub(super) fn found(&self, at: &TreePath) -> io::Result<Option<(Stat, u64)>> {
+        match self.live.look_ident(at) {
+            Err(error) if self.target.is_none() && (is_missing(&error) || leads_elsewhere(&error)) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Makes the directories on the way to a path that others have moved or removed after the commit point, root's
+    /// alone; what they have put in the place of one gets another name beside it.
+    pub(super) fn make_way(&self, at: &TreePath) -> io::Result<()> {
+        let parts: Vec<&OsStr> = at.parts().collect();
+        let mut way = TreePath::ROOT;
+        for name in &parts[..parts.len().saturating_sub(1)] {
+            let around = self.live.directory(&way)?;
+            way = way.join(name);
+            let is_directory = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            match self.live.look(&way)? {
+                Some(stat) if is_directory(stat) => continue,
+                Some(_) => self.keep_theirs(around.as_fd(), name)?,
+                None => {}
+            }
+            step();
+            match rustix::fs::mkdirat(&*around, *name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            self.live.forget();
+        }
+        Ok(())
+    }
+
+    /// Gives what has this inode another name, beside it, if others have written to it since a moment, or to what lies
+    /// in it. A file that has more names keeps those.
+    pub(super) fn keep_named(&self, at: &TreePath, ino: u64, since: Moment) -> io::Result<()> {
+        let Some((stat, _)) = self.found(at)?.filter(|(_, found)| *found == ino) else { return Ok(()) };
+        let is_newer = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => self.has_newer(at, since)?,
+            FileType::RegularFile => stat.st_nlink == 1 && Moment::modified(&stat).is_since(since),
+            _ => false,
+        };
+        if !is_newer {
+            return Ok(());
+        }
+        let (directory, name) = self.live.place(at)?;
+        self.keep_theirs(directory.as_fd(), name)
+    }
+
+    /// Whether something in a directory was made, or written to, since a moment.
+    fn has_newer(&self, at: &TreePath, since: Moment) -> io::Result<bool> {
+        for name in self.live.names(at)? {
+            let child = at.join(&name);
+            let Some(stat) = self.live.look(&child)? else { continue };
+            let is_newer = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => self.is_younger(&child, since)? || self.has_newer(&child, since)?,
+                FileType::RegularFile => Moment::modified(&stat).is_since(since),
+                _ => self.is_younger(&child, since)?,
+            };
+            if is_newer {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keeps a copy of a file that others have written to since a moment, beside it, before its content becomes
+    /// another; with `size` only if it has more bytes than that, and than it will have.
+    pub(super) fn keep_content(
+        &self,
+        (source, target): (&Source, &OpTarget),
+        at: &TreePath,
+        size: Option<u64>,
+        since: Moment,
+    ) -> io::Result<()> {
+        let Some(object) = self.object(target)? else { return Ok(()) };
+        let stat = rustix::fs::fstat(&object)?;
+        if !Moment::modified(&stat).is_since(since) {
+            return Ok(());
+        }
+        let (tree, path) = self.source(source)?;
+        let call = CallPath::of(object)?;
+        let new = tree.file(&path, false)?;
+        let (comes, has) = (tree.stat(&path)?.st_size.cast_unsigned(), stat.st_size.cast_unsigned());
+        if size.is_some_and(|size| has <= size.max(comes)) || comes == has && same_content(&new, &call)? {
+            return Ok(());
+        }
+        let Some((directory, name)) = self.live.place(at).ok() else { return Ok(()) };
+        let theirs = rustix::fs::open(call.text.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (mut number, private) = (0, Mode::RUSR | Mode::WUSR);
+        let copy = loop {
+            match rustix::fs::openat(&*directory, kept_name(name, number), flags, private) {
+                Err(Errno::EXIST) => number += 1,
+                opened => break opened?.into(),
+            }
+        };
+        fill(&theirs, &stat, &copy)
     }
 
     /// Whether what is at a path, if anything is, is not what was there when the commit was validated.
