@@ -83,9 +83,9 @@ pub struct Start {
 /// What a seed answers to its daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The process exists, and is not reaped before [`Request::Taken`]: until then the daemon opens it by its number. No
-    /// descriptor comes along: how many may be on their way in sockets the kernel counts for each user, whose name the
-    /// guest shares with its seed, and beyond its bound a message with one is not sent.
+    /// The process exists, and is not reaped before [`Request::Taken`]: until then the daemon opens it by its number.
+    /// No descriptor comes along: how many may be on their way in sockets the kernel counts for each user, whose name
+    /// the guest shares with its seed, and beyond its bound a message with one is not sent.
     Forked {
         /// Its pid on the host.
         pid: i32,
