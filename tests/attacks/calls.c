@@ -236,6 +236,22 @@ static long fork_bomb(char **a) {
     return made == wanted ? 0 : -1;
 }
 
+/* A line of as many processes as it is told, each the child of the one before. They stay; the last says that it is there. */
+static long line(char **a) {
+    for (long left = atol(needed(a, 0)); left > 0; left--) {
+        pid_t child = fork();
+        if (child < 0)
+            return -1;
+        if (child > 0)
+            for (;;)
+                pause();
+    }
+    printf("the end of the line\n");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
 /* Whether a set-user-id file made it root. */
 static long set_user_id(char **a) {
     (void)a;
@@ -278,6 +294,7 @@ const struct attack calls[] = {
     { "real-time", real_time, 1 },
     { "disk-priority", disk_priority, 1 },
     { "fork-bomb", fork_bomb, 0 },
+    { "line", line, 0 },
     { "set-user-id", set_user_id, 0 },
     { 0 },
 };
