@@ -236,7 +236,7 @@ static long fork_bomb(char **a) {
     return made == wanted ? 0 : -1;
 }
 
-/* A line of as many processes as it is told, each the child of the one before. They stay; the last says that it is there. */
+/* A line of as many processes as it is told, each the child of the one before. The last says that it is there. */
 static long line(char **a) {
     for (long left = atol(needed(a, 0)); left > 0; left--) {
         pid_t child = fork();
