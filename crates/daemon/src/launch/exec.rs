@@ -15,6 +15,7 @@ use pando_guest::GuestName;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, Plan, Program};
 use pando_guest::seed::SeedLink;
+use pando_kernel::confined::Root;
 use pando_kernel::pidfd;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -218,8 +219,9 @@ impl ExecBuilder {
         let name = self.name.to_string();
         let wanted = self.user();
         if !pando_guest::account::Account::is_plain_root(&wanted) {
-            let root = File::open(format!("/proc/{}/root", self.init_pid));
-            let root = root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error))?;
+            let root = Root::of_process(self.init_pid);
+            let root =
+                root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error.into()))?;
             self.program.account = find_account(&name, &wanted, root.as_fd())?;
         }
         let transaction = self.transaction.take();
