@@ -167,6 +167,36 @@ static long hoard_in_sockets(char **a) {
     return kept > (long)most << 20 ? 0 : -1;
 }
 
+/* Has as many descriptors on their way in sockets of its own as it is told, says so, and stays. */
+static long descriptors_in_flight(char **a) {
+    enum { EACH = 250 };
+    int wanted = atoi(needed(a, 0)), sent = 0, all[EACH];
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files))
+        return -1;
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files))
+        return -1;
+    for (int i = 0; i < EACH; i++)
+        all[i] = 0;
+    for (int pair[2]; sent < wanted; sent += EACH) {
+        char byte = 'x', control[CMSG_SPACE(sizeof all)] = { 0 };
+        struct iovec bytes = { &byte, 1 };
+        struct msghdr message = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_len = CMSG_LEN(sizeof all);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        memcpy(CMSG_DATA(header), all, sizeof all);
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || sendmsg(pair[0], &message, 0) != 1)
+            return -1;
+    }
+    printf("%d in flight\n", sent);
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
 /* Takes down the network device that it has in any case. */
 static long change_links(char **a) {
     struct ifreq request = { .ifr_name = "lo", .ifr_flags = 0 };
@@ -206,6 +236,22 @@ static long fork_bomb(char **a) {
     return made == wanted ? 0 : -1;
 }
 
+/* A line of as many processes as it is told, each the child of the one before. The last says that it is there. */
+static long line(char **a) {
+    for (long left = atol(needed(a, 0)); left > 0; left--) {
+        pid_t child = fork();
+        if (child < 0)
+            return -1;
+        if (child > 0)
+            for (;;)
+                pause();
+    }
+    printf("the end of the line\n");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
 /* Whether a set-user-id file made it root. */
 static long set_user_id(char **a) {
     (void)a;
@@ -241,12 +287,14 @@ const struct attack calls[] = {
     { "asynchronous-requests", asynchronous_requests, 0 },
     { "socket-filter", socket_filter, 0 },
     { "hoard-in-sockets", hoard_in_sockets, 0 },
+    { "descriptors-in-flight", descriptors_in_flight, 0 },
     { "type-into-a-terminal", type_into_a_terminal, 0 },
     { "change-links", change_links, 0 },
     { "priority", priority, 1 },
     { "real-time", real_time, 1 },
     { "disk-priority", disk_priority, 1 },
     { "fork-bomb", fork_bomb, 0 },
+    { "line", line, 0 },
     { "set-user-id", set_user_id, 0 },
     { 0 },
 };

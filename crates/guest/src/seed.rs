@@ -44,7 +44,8 @@ impl SeedLink {
         packet::send(&self.0, bytes, fds)
     }
 
-    /// Waits for the next answer and the pidfd that may come with it; `None` when the seed has gone.
+    /// Waits for the next answer, and the pidfd that came with it from seeds of earlier versions; `None` when the seed
+    /// has gone.
     pub fn receive(&self) -> io::Result<Option<(Answer, Option<OwnedFd>)>> {
         let mut bytes = [0; MAX_MESSAGE];
         let (length, fds) = packet::receive(&self.0, &mut bytes)?;

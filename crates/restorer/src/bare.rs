@@ -268,6 +268,16 @@ pub(crate) unsafe fn resume(frame: u64, trampoline: u64, gone: (u64, u64), count
     }
 }
 
+/// Goes on at `run`, from the top of the stack that processes run on. What stood on it is given up.
+pub(crate) fn begin_stack(run: extern "C" fn(u64, u64) -> !, one: u64, other: u64) -> ! {
+    // SAFETY: the stack is this process's alone, and `run` does not return to what it was used for; its arguments are
+    // in registers.
+    unsafe {
+        asm!("lea rsp, [rip + {stack} + {length}]", "xor ebp, ebp", "call {run}", "ud2", stack = sym MAKER_STACK,
+             length = const STACK_LENGTH, run = in(reg) run, in("rdi") one, in("rsi") other, options(noreturn));
+    }
+}
+
 /// Where the stack lies that processes run on until they resume.
 pub(crate) fn process_stack() -> (u64, u64) {
     ((&raw const MAKER_STACK) as u64, STACK_LENGTH as u64)

@@ -84,7 +84,8 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
         None => system_call(step),
         Some(Special::Fork) => {
             if bare::fork(a[0] as i32)? {
-                process(script, a[1]..a[1].saturating_add(a[2]));
+                // As deep as processes lie below one another, no stack is: each begins its own anew.
+                bare::begin_stack(forked, a[1], a[2]);
             }
             Ok(())
         }
@@ -205,6 +206,11 @@ extern "C" fn thread(step: usize) -> ! {
     // SAFETY: `take` passed a step of the script.
     let step = unsafe { &*(step as *const Step) };
     let [.., first, count] = step.arguments;
+    forked(first, count)
+}
+
+/// A task that has nothing yet but its steps: it finds the script for itself.
+extern "C" fn forked(first: u64, count: u64) -> ! {
     match Script::mapped(u64::MAX) {
         Some(script) => process(&script, first..first.saturating_add(count)),
         None => bare::exit(1),

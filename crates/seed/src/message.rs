@@ -61,6 +61,9 @@ pub enum Request {
         /// The most that the log takes of the disk: bytes.
         bound: u64,
     },
+    /// The daemon has a descriptor of the process that it was last told of ([`Answer::Forked`]): from here on that may
+    /// be reaped when it ends, and its number be another's. Is not answered.
+    Taken,
 }
 
 /// Which process a seed is to start, and where it is born.
@@ -80,7 +83,9 @@ pub struct Start {
 /// What a seed answers to its daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The process exists; a pidfd of it comes along.
+    /// The process exists, and is not reaped before [`Request::Taken`]: until then the daemon opens it by its number.
+    /// No descriptor comes along: how many may be on their way in sockets the kernel counts for each user, whose name
+    /// the guest shares with its seed, and beyond its bound a message with one is not sent.
     Forked {
         /// Its pid on the host.
         pid: i32,
@@ -133,6 +138,7 @@ mod tests {
             Request::Console { bound },
             Request::Quit,
             Request::Log { bound },
+            Request::Taken,
         ];
         for request in requests {
             let mut space = [0; MAX_MESSAGE];

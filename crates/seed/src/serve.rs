@@ -10,12 +10,11 @@ use crate::console::Console;
 use crate::grow::{self, Luggage};
 use crate::log::{self, Log};
 use crate::packet;
-use core::mem::MaybeUninit;
 use pando_seed::{Answer, MAX_MESSAGE, Request, Start};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSlice};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 /// How many processes of one guest the daemon may have started and not seen end.
@@ -38,6 +37,9 @@ struct Seed<'a> {
     /// Where either goes.
     log: Option<Log>,
     processes: &'a mut [Option<Process>; MAX_PROCESSES],
+    /// The process that the client was told of last, until it says that it has hold of it. Launches come one after
+    /// another, so it is one at most.
+    untaken: Option<Pid>,
     trunk: i32,
     trunk_ended: Option<i32>,
     settled: bool,
@@ -55,6 +57,7 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
         printed: None,
         log: None,
         processes: &mut processes,
+        untaken: None,
         trunk: 0,
         trunk_ended: None,
         settled: false,
@@ -131,7 +134,7 @@ impl Seed<'_> {
             .chain(self.client.iter().map(|fd| (fd, CLIENT)))
             .chain(self.console.iter().map(|console| (console.watched(), CONSOLE)))
             .chain(self.printed.iter().map(|pipe| (pipe, PRINTED)))
-            .chain((PROCESSES..).zip(self.processes.iter()).filter_map(|(at, slot)| Some((&slot.as_ref()?.pidfd, at))));
+            .chain((PROCESSES..).zip(self.processes.iter()).filter_map(|(at, slot)| Some((self.watched(slot)?, at))));
         let mut count = 1;
         for ((fd, source), (place, of)) in others.zip(fds[1..].iter_mut().zip(&mut sources[1..])) {
             (*place, *of) = (PollFd::new(fd, PollFlags::IN), source);
@@ -145,10 +148,18 @@ impl Seed<'_> {
         }
     }
 
+    /// What tells of a process's end, once that may be reaped: until then its number is its own.
+    fn watched<'b>(&self, slot: &'b Option<Process>) -> Option<&'b OwnedFd> {
+        let process = slot.as_ref()?;
+        (self.untaken != Some(process.pid)).then_some(&process.pidfd)
+    }
+
     #[inline(never)]
     fn accept(&mut self) {
         if let Ok(client) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
             self.client = Some(client);
+            // It asks for what it wants to know.
+            self.untaken = None;
             // From here on it goes with its client, not with the spawner, which need not keep its end any longer.
             self.handshake = None;
         }
@@ -174,8 +185,10 @@ impl Seed<'_> {
             Ok(Ok(Request::Console { bound })) => self.keep_console(luggage, bound),
             Ok(Ok(Request::Log { bound })) => self.keep_log(luggage, bound),
             Ok(Ok(Request::Quit)) => self.quit(),
+            Ok(Ok(Request::Taken)) => self.untaken = None,
             Ok(Err(_)) | Err(_) => {
                 self.client = None;
+                self.untaken = None;
                 if !self.settled {
                     self.quit();
                 }
@@ -212,7 +225,7 @@ impl Seed<'_> {
     fn tell_of_trunk(&self) {
         let seed = rustix::process::getpid().as_raw_nonzero().get();
         let pid = if self.settled { self.trunk } else { 0 };
-        self.answer(Answer::Trunk { seed, pid, ended: self.trunk_ended }, None);
+        self.answer(Answer::Trunk { seed, pid, ended: self.trunk_ended });
     }
 
     fn quit(&mut self) -> ! {
@@ -225,17 +238,17 @@ impl Seed<'_> {
     fn launch(&mut self, start: Start, luggage: Luggage) {
         match self.fork(start, luggage) {
             Ok((pid, pidfd)) => {
-                let copy = rustix::io::fcntl_dupfd_cloexec(&pidfd, 3).ok();
                 let free = self.processes.iter_mut().find(|slot| slot.is_none());
                 if let Some(slot) = free {
-                    *slot = Pid::from_raw(pid).map(|pid| Process { pid, pidfd });
+                    self.untaken = Pid::from_raw(pid);
+                    *slot = self.untaken.map(|pid| Process { pid, pidfd });
                 }
                 if start.trunk {
                     self.trunk = pid;
                 }
-                self.answer(Answer::Forked { pid }, copy.as_ref().map(AsFd::as_fd));
+                self.answer(Answer::Forked { pid });
             }
-            Err(errno) => self.answer(Answer::NotForked { errno: errno.raw_os_error() }, None),
+            Err(errno) => self.answer(Answer::NotForked { errno: errno.raw_os_error() }),
         }
     }
 
@@ -269,20 +282,14 @@ impl Seed<'_> {
             // A daemon that hears of the end looks into the log.
             self.finish_log();
         }
-        self.answer(Answer::Ended { pid, status: status.as_raw() }, None);
+        self.answer(Answer::Ended { pid, status: status.as_raw() });
     }
 
-    /// Tells the client. That it may be gone is no matter: the next one asks.
-    fn answer(&self, answer: Answer, fd: Option<BorrowedFd<'_>>) {
+    /// Tells the client, in bytes alone: see [`Answer::Forked`]. That it may be gone is no matter: the next one asks.
+    fn answer(&self, answer: Answer) {
         let Some(client) = &self.client else { return };
         let mut bytes = [0; MAX_MESSAGE];
         let Ok(bytes) = postcard::to_slice(&answer, &mut bytes) else { return };
-        let fds = fd.map(|fd| [fd]);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if let Some(fds) = &fds {
-            control.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let _ = rustix::net::sendmsg(client, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(client, bytes, SendFlags::NOSIGNAL);
     }
 }

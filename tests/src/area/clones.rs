@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clones::little_of_what_made_them_stays", little_of_what_made_them_stays),
     Case::new("clones::root_looks_into_processes_as_far_as_is_told", root_looks_into_processes),
     Case::new("clones::the_holder_is_out_of_reach", the_holder_is_out_of_reach).needs(&[Need::Root]),
+    Case::new("clones::room_on_the_disk_is_set_aside_for_one_more_at_most", room_is_set_aside_for_one_more),
 ];
 
 /// Counts in a variable, and leaves the count where it can be seen.
@@ -332,4 +333,29 @@ pub(crate) fn printed(first: i32) -> pando_freeze::Outside {
     let command = children.min().expect("it runs");
     let metadata = std::fs::metadata(format!("/proc/{command}/fd/1")).expect("its standard output");
     pando_freeze::Outside { device: metadata.dev(), inode: metadata.ino() }
+}
+
+fn room_is_set_aside_for_one_more(sandbox: &Sandbox) {
+    // Places of clones to come lie beside the guests, under names that no guest has.
+    let ahead = |bounded: bool| {
+        let all = std::fs::read_dir(sandbox.places().state().join("guests")).expect("a directory").flatten();
+        let ahead = all.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
+        ahead.filter(|entry| entry.path().join("disk.img").exists() == bounded).count()
+    };
+    sandbox.guest("bounded", &["--disk", "32M", "--", "sleep", "1000"]);
+    sandbox.guest("plain", &["--", "sleep", "1000"]);
+    for name in ["bounded", "plain"] {
+        sandbox.pando(["freeze", name, &format!("{name}-image")]).ok();
+    }
+    for round in 0..4 {
+        for name in ["bounded", "plain"] {
+            sandbox.pando(["clone", &format!("{name}-image"), &format!("{name}-{round}")]).ok();
+            assert!(ahead(true) <= 1, "room for {} clones is set aside", ahead(true));
+        }
+        // By then all is done that is done in idle moments.
+        eventually("others are made ahead", || {
+            assert!(ahead(true) <= 1, "room for {} clones is set aside", ahead(true));
+            ahead(false) >= 4
+        });
+    }
 }

@@ -30,6 +30,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("lifecycle::what_waits_with_a_guest_has_one_memory", what_waits_with_a_guest_has_one_memory).tags(VM),
     Case::new("lifecycle::an_own_init_is_process_one", an_own_init_is_process_one).tags(VM),
     Case::new("lifecycle::orphans_are_reaped", orphans_are_reaped),
+    Case::new("lifecycle::what_is_being_done_ends_with_the_guest", what_is_being_done_ends_with_the_guest),
+    Case::new("lifecycle::a_command_that_does_not_begin_is_given_up", a_command_that_does_not_begin_is_given_up),
 ];
 
 fn from_create_to_rm(sandbox: &Sandbox) {
@@ -234,4 +236,51 @@ fn orphans_are_reaped(sandbox: &Sandbox) {
     eventually("no orphan is left unreaped", || {
         children().split_whitespace().all(|pid| pid.parse().is_ok_and(process::is_alive)) && children().is_empty()
     });
+}
+
+/// Something that a guest does itself before it is frozen, which takes longer than anybody waits for it.
+const HELD_UP: &str = "mkdir -p /etc/pando/freeze.d; printf '#!/bin/sh\\nsleep 50\\n' >/etc/pando/freeze.d/long; \
+                       chmod 755 /etc/pando/freeze.d/long";
+
+fn what_is_being_done_ends_with_the_guest(sandbox: &Sandbox) {
+    for (name, ended) in [("removed", &["rm", "--force"][..]), ("stopped", &["stop", "-t", "1"]), ("killed", &["kill"])]
+    {
+        sandbox.guest(name, &["--", "sleep", "1000"]);
+        sandbox.exec_sh(name, HELD_UP).ok();
+        let mut freezing = sandbox.pando(["freeze", name]).limit(45).start();
+        eventually("it is being frozen", || sandbox.pando(["ps", name]).ok().contains("sleep 50"));
+        assert!(!freezing.has_ended());
+        // Whoever does not want it to end is still asked to wait.
+        sandbox.pando(["rm", name]).run().ended_with(125).complains_of(&["is being frozen"]);
+        sandbox.pando(ended.iter().chain([&name])).limit(30).ok();
+        let frozen = freezing.wait();
+        assert_ne!(frozen.code(), 0, "{}", frozen.out());
+        sandbox.pando(["rm", "--force", name]).run();
+        assert_eq!(sandbox.state(name), "absent");
+        // Nothing is kept of it.
+        sandbox.guest(name, &["--", "sleep", "1000"]);
+        sandbox.pando(["rm", "--force", name]).ok();
+    }
+}
+
+/// Processes of a guest whose group stands still are not begun, by whoever it is that holds it.
+fn a_command_that_does_not_begin_is_given_up(sandbox: &Sandbox) {
+    let hierarchies = Hierarchies::detect().expect("mounts can be read");
+    let Some(root) = hierarchies.unified else { skip("there is no group of version 2") };
+    sandbox.guest("web", &["--", "sleep", "1000"]);
+    let pid = sandbox.first_process("web");
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/")).expect("it has a group of version 2");
+    let freeze = root.join(path).join("cgroup.freeze");
+    std::fs::write(&freeze, "1").expect("a group can be stopped");
+    let mut waiting = sandbox.pando(["exec", "web", "--", "true"]).limit(45).start();
+    // Until then they end it as they end any program.
+    let holds_term = |set: String| u64::from_str_radix(&set, 16).is_ok_and(|set| set & 1 << 14 != 0);
+    eventually("it takes signals", || process::status(waiting.pid(), "SigBlk").is_some_and(holds_term));
+    waiting.signal(rustix::process::Signal::TERM);
+    waiting.signal(rustix::process::Signal::INT);
+    eventually("it ends", || waiting.has_ended());
+    // Its output is open in what has not begun.
+    std::fs::write(&freeze, "0").expect("a group can go on");
+    waiting.wait().ended_with(125).complains_of(&["has not begun"]);
 }

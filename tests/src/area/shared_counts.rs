@@ -3,6 +3,7 @@
 
 use super::attacks;
 use crate::case::{Case, Tag};
+use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::namespace;
@@ -16,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("shared_counts::groups_within_a_guest_are_bounded", groups_within_a_guest_are_bounded).tags(VM),
     Case::new("shared_counts::a_guest_has_so_many_terminals", a_guest_has_so_many_terminals).tags(VM),
     Case::new("shared_counts::sockets_hold_no_more_than_memory_does", sockets_hold_no_more_than_memory_does).tags(VM),
+    Case::new("shared_counts::descriptors_in_flight_hold_nobody_up", descriptors_in_flight_hold_nobody_up).tags(VM),
 ];
 
 /// Whom the kernel counts what a guest's users take of its counts for each user, beside themselves: who made the
@@ -138,4 +140,31 @@ fn sockets_hold_no_more_than_memory_does(sandbox: &Sandbox) {
     assert_eq!(bound(), 32 << 20);
     sandbox.pando(["set", "web", "memory.limit="]).ok();
     assert_eq!(bound(), own);
+}
+
+/// The kernel bounds what is in flight for each user by the sender's limit of open files: a guest that is over that of
+/// its seed may not keep what is put into it from being heard of.
+fn descriptors_in_flight_hold_nobody_up(sandbox: &Sandbox) {
+    let tree = attacks::tree(sandbox).to_string_lossy().into_owned();
+    for profile in ["default", "strict"] {
+        let options = ["--profile", profile, "--from", &tree, "--start"];
+        let line = sandbox.pando(["create", profile]).args(options);
+        line.args(["--", "/bin/attack", "descriptors-in-flight", "2000"]).ok();
+        eventually("they are in flight", || sandbox.pando(["logs", profile]).ok().contains("2000 in flight"));
+        sandbox.exec_sh(profile, "echo hi").limit(20).run().succeeded().says("hi\n");
+        // One that says no word of its own.
+        sandbox.pando(["exec", profile, "--", "true"]).limit(20).ok();
+        sandbox.pando(["cp", &format!("{profile}:/etc/passwd"), "-"]).limit(20).ok();
+        // A terminal's other end comes out of the guest, as one of its users sends it: that it could not is said.
+        sandbox
+            .pando(["exec", "-t", profile, "--", "true"])
+            .limit(20)
+            .run()
+            .ended_with(125)
+            .complains_of(&["terminal"]);
+        // Whatever becomes of it.
+        sandbox.pando(["freeze", profile, &format!("{profile}-image")]).limit(60).run();
+        sandbox.pando(["stop", "-t", "1", profile]).limit(20).ok();
+        sandbox.pando(["rm", "--force", profile]).limit(20).ok();
+    }
 }

@@ -14,6 +14,7 @@ const NEEDS: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_refused::each_call_that_cannot_be_undone_is_named", each_call).needs(NEEDS),
     Case::new("tx_refused::objects_of_system_v_that_others_have_are_not_reached", objects).needs(NEEDS),
+    Case::new("tx_refused::standard_descriptors_lead_past_nothing", standard_descriptors),
     Case::new("tx_refused::namespaces_outside_are_not_entered", namespaces)
         .needs(&[Need::Root, Need::Program("nsenter", "util-linux")]),
 ];
@@ -180,4 +181,29 @@ fn namespaces(sandbox: &Sandbox) {
     assert_eq!(run(own).succeeded().out(), "back\ninside\n");
     drop(outside);
     assert!(directory.join("inside").exists() && directory.join("back").exists());
+}
+
+fn standard_descriptors(sandbox: &Sandbox) {
+    let live = sandbox.scratch().join("live");
+    std::fs::create_dir_all(&live).expect("a directory");
+    let pando = format!("{} --root {}", sandbox.program().display(), sandbox.root().display());
+    let sh = |script: String| Line::new("sh").args(["-c", &script]).directory(&live).run();
+    for (fd, name, redirected) in [(0, "input", "<."), (1, "output", "1<."), (2, "error", "2<.")] {
+        let planted = format!("echo x >/proc/self/fd/{fd}/planted; exit 3");
+        let ended = sh(format!("{pando} tx run -- sh -c '{planted}' {redirected}"));
+        assert_eq!(ended.code(), 125, "standard {name}: {}", ended.err());
+        if fd != 2 {
+            assert!(ended.err().contains(&format!("standard {name} is a directory")), "{}", ended.err());
+        }
+        let names = std::fs::read_dir(&live).expect("it is there").count();
+        assert_eq!(names, 0, "through standard {name} the live tree was changed, by what was aborted");
+    }
+    // In one that is open too.
+    sandbox.pando(["tx", "begin", "t"]).ok();
+    let entered = sh(format!("{pando} tx enter t -- sh -c 'echo x >/proc/self/fd/0/planted' <."));
+    entered.ended_with(125).complains_of(&["standard input is a directory"]);
+    sandbox.pando(["tx", "abort", "t"]).ok();
+    // The control: what leads nowhere is passed.
+    let read = sh(format!("echo read >../file; {pando} tx run -- cat <../file"));
+    read.succeeded().says("read\n");
 }

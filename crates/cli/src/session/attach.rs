@@ -263,6 +263,9 @@ impl Session {
                     return Ok(ended);
                 }
             }
+            if self.forwarder.patience() == Some(Duration::ZERO) {
+                bail!("the command has not begun, and is waited for no longer; it may begin later");
+            }
             if self.master.is_some() && self.outward.iter().any(Relay::is_broken) {
                 self.hang_up();
             }
@@ -318,7 +321,7 @@ impl Session {
         // What goes to somebody else afterwards is not waited for.
         let left = self.outward.iter().all(|relay| relay.is_done() || relay.is_lasting());
         let last = self.exit.filter(|_| !self.writes()).map(|_| if left { Duration::ZERO } else { LAST_OUTPUT });
-        [keys, rest, last].into_iter().flatten().min()
+        [keys, rest, last, self.forwarder.patience()].into_iter().flatten().min()
     }
 
     /// Nothing happened in time: held keys are passed on, a terminal without users is looked at again.

@@ -7,6 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pando_api::{Method, ProcessNotice};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 /// Passed on to the process.
 const FORWARDED: [Signal; 7] = [
@@ -22,6 +23,11 @@ const FORWARDED: [Signal; 7] = [
 const KERNEL: i32 = 0x80;
 /// The most that wait for the process to run; more of the same say nothing new.
 const MOST_WAITING: usize = 16;
+
+/// Those of them that ask a program to end.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// How long a process that was asked to end may take to begin, so that it can be told.
+const BEGINNING: Duration = Duration::from_secs(10);
 
 /// What a signal asks of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +83,13 @@ pub(crate) struct Forwarder {
     root: StateRoot,
     client: Option<Client>,
     waiting: Vec<i32>,
+    /// Until when the process is to begin that was asked to end.
+    until: Option<Instant>,
 }
 
 impl Forwarder {
     pub(crate) fn new(root: &StateRoot) -> Self {
-        Self { root: root.clone(), client: None, waiting: Vec::new() }
+        Self { root: root.clone(), client: None, waiting: Vec::new(), until: None }
     }
 
     /// Sends `signal` to the process, or keeps it until there is one.
@@ -89,13 +97,25 @@ impl Forwarder {
         if self.waiting.len() < MOST_WAITING {
             self.waiting.push(signal);
         }
-        if let Some(process) = process {
-            self.deliver(process);
+        match process {
+            Some(process) => self.deliver(process),
+            // Who asks twice does not want to wait.
+            None if ENDING.iter().any(|ending| *ending as i32 == signal) => {
+                let patience = if self.until.is_some() { Duration::ZERO } else { BEGINNING };
+                self.until = Some(Instant::now() + patience);
+            }
+            None => {}
         }
+    }
+
+    /// How much longer a process that was asked to end is waited for before it has begun.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Sends what waits. A failure is told and no more: the process may have ended at this moment.
     pub(crate) fn deliver(&mut self, process: &ProcessNotice) {
+        self.until = None;
         for signal in std::mem::take(&mut self.waiting) {
             if let Err(error) = self.send(signal, process) {
                 eprintln!("pando: signal {signal} was not delivered: {}", crate::complaint::sentences(&error));

@@ -3,10 +3,10 @@
 //! watch it (inotify(7)) are told of it once their watches are there.
 
 use pando_freeze::image::{FileKind, Image};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use pando_kernel::confined::{Links, Root};
+use rustix::fs::{FileType, OFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// Where it is in a guest.
@@ -26,23 +26,19 @@ pub(crate) fn is_watched(image: &Image) -> bool {
 
 /// Has the kernel tell those who watch it, in the guest of a first process: what is in it is written once more.
 pub(crate) async fn tell(pid: i32) {
-    let told = tokio::task::spawn_blocking(move || write_again(&File::open(format!("/proc/{pid}/root"))?));
+    let told = tokio::task::spawn_blocking(move || write_again(&Root::of_process(pid)?));
     if let Err(error) = told.await.map_err(io::Error::other).and_then(|told| told) {
         tracing::debug!(%error, pid, "nobody is told of its generation");
     }
 }
 
 /// The guest can put there what it likes: a link is not followed, and what is no file not opened.
-fn write_again(root: &File) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = rustix::fs::openat2(root, &PATH[1..], flags, Mode::empty(), confined)?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
+fn write_again(root: &Root) -> io::Result<()> {
+    let found = root.place(PATH, Links::OnTheWay)?;
+    if FileType::from_raw_mode(found.about()?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other(format!("{PATH} is no file")));
     }
-    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(itself, flags, Mode::empty())?);
+    let file = File::from(found.open(OFlags::RDWR)?);
     let mut text = [0; LONGEST];
     let length = file.read_at(&mut text, 0)?;
     file.write_all_at(&text[..length], 0)
@@ -51,6 +47,7 @@ fn write_again(root: &File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn it_is_the_one_that_is_made() {
@@ -60,7 +57,7 @@ mod tests {
     #[test]
     fn what_a_guest_put_in_its_place_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let root = File::open(directory.path()).unwrap();
+        let root = Root::from(OwnedFd::from(File::open(directory.path()).unwrap()));
         let path = directory.path().join(&PATH[1..]);
         std::fs::create_dir(directory.path().join("dev")).unwrap();
         let other = directory.path().join("other");

@@ -155,14 +155,9 @@ impl Site {
 
     /// Sees to it that files are there; the root directory of the guest that they come from.
     fn files(&self, image: &Image) -> Result<OwnedFd, FreezeError> {
-        let root = |pid: i32| {
-            let path = format!("/proc/{pid}/root");
-            File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))
-        };
-        let what = || "looking into the guests".to_owned();
-        let (here, there) = (root(self.from)?, root(self.into)?);
-        let of = |directory: &OwnedFd| directory.try_clone().map(Root::from).context(what);
-        let (ours, theirs) = (of(&here)?, of(&there)?);
+        let root =
+            |pid: i32| Root::of_process(pid).map_err(io::Error::from).context(|| "looking into the guests".into());
+        let (ours, theirs) = (root(self.from)?, root(self.into)?);
         let (mapped, open) = (mapped(image), open(image));
         for path in mapped.iter().chain(&open) {
             if let Err((kind, advice)) = self.bring(&ours, &theirs, path, open.contains(path))? {
@@ -177,7 +172,7 @@ impl Site {
                 return Err(FreezeError::Refused(vec![refusal]));
             }
         }
-        Ok(here)
+        Ok(ours.into())
     }
 
     /// Copies a file that the other guest lacks; an objection where it has another, or must have it by itself. Who is

@@ -19,12 +19,13 @@ use crate::state::guest::{Guest, Running};
 use crate::store::images;
 use pando_api::Fault;
 use pando_guest::GuestName;
+use pando_kernel::confined::{Links, Place, Root};
 use pando_kernel::fs_owner::FsOwner;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 const DIRECTORIES: [&str; 2] = ["run", "run/pando"];
@@ -123,32 +124,25 @@ pub(crate) async fn answer(pid: i32, number: u32, said: &str) {
     line.push('\n');
     let write = move || -> io::Result<()> {
         let path = format!("run/pando/answer.{number}");
-        let pipe = open(root(pid)?.as_fd(), &path, OFlags::WRONLY)?;
+        let pipe = open(&Root::of_process(pid)?, &path, OFlags::WRONLY)?;
         File::from(pipe).write_all(line.as_bytes())
     };
     let _ = tokio::task::spawn_blocking(write).await;
 }
 
-fn root(pid: i32) -> io::Result<File> {
-    File::open(format!("/proc/{pid}/root"))
-}
-
 /// Opens a named pipe inside a guest. What else lies there is not opened: that alone can have effects.
-fn open(root: impl AsFd, path: &str, how: OFlags) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = rustix::fs::openat2(root, path, flags, Mode::empty(), confined)?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::Fifo {
+fn open(root: &Root, path: &str, how: OFlags) -> io::Result<OwnedFd> {
+    let found = root.place(path, Links::OnTheWay)?;
+    if FileType::from_raw_mode(found.about()?.st_mode) != FileType::Fifo {
         return Err(io::Error::other(format!("/{path} is no named pipe")));
     }
-    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-    Ok(rustix::fs::open(itself, how | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(found.open(how)?)
 }
 
 /// Makes the pipe for requests and the command that writes to it, where there are none, and opens the pipe. `owner` is
 /// the guest's root on the host.
 fn open_requests(pid: i32, owner: u32) -> io::Result<OwnedFd> {
-    let root = root(pid)?;
+    let root = Root::of_process(pid)?;
     let _as_owner = (owner != 0).then(|| FsOwner::assume(owner)).transpose()?;
     for directory in DIRECTORIES {
         made(make(&root, directory, |at, name| rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))))?;
@@ -176,12 +170,9 @@ fn open_requests(pid: i32, owner: u32) -> io::Result<OwnedFd> {
 }
 
 /// Makes something in a directory of the guest's.
-fn make(root: &File, path: &str, with: impl FnOnce(&OwnedFd, &str) -> Result<(), Errno>) -> Result<(), Errno> {
+fn make(root: &Root, path: &str, with: impl FnOnce(&Place, &str) -> Result<(), Errno>) -> Result<(), Errno> {
     let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let above = rustix::fs::openat2(root, above, flags, Mode::empty(), confined)?;
-    with(&above, name)
+    with(&root.place(above, Links::Followed)?, name)
 }
 
 fn made(outcome: Result<(), Errno>) -> io::Result<()> {
@@ -208,7 +199,7 @@ mod tests {
     #[test]
     fn what_is_no_pipe_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();
-        let root = File::open(directory.path()).unwrap();
+        let root = Root::from(OwnedFd::from(File::open(directory.path()).unwrap()));
         std::fs::write(directory.path().join("file"), "").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", directory.path().join("link")).unwrap();
         for name in ["file", "link", "none"] {

@@ -4,7 +4,7 @@ use crate::failure;
 use crate::state::guest::{Guest, Running};
 use pando_api::Fault;
 use pando_guest::root;
-use std::fs::File;
+use pando_kernel::confined::Root;
 use std::os::fd::AsFd;
 
 /// Where those are that run in a clone before anything else of it.
@@ -28,7 +28,7 @@ impl Hooks {
 
     /// Those in the root of a first process. Blocking.
     pub(crate) fn inside(pid: i32, directory: &str) -> std::io::Result<Self> {
-        root::programs_inside(File::open(format!("/proc/{pid}/root"))?.as_fd(), directory).map(Self)
+        root::programs_inside(Root::of_process(pid)?.as_fd(), directory).map(Self)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::runtime::readable::readable;
 use pando_guest::seed::SeedLink;
+use pando_kernel::pidfd;
 use pando_seed::{Answer, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -63,7 +64,7 @@ impl Link {
     async fn keep(link: Rc<Self>) {
         loop {
             match link.next().await {
-                Ok(Some((answer, pidfd))) => link.deliver(answer, pidfd),
+                Ok(Some((answer, process))) => link.deliver(answer, process),
                 // A lack of the daemon's own, and no word of the seed.
                 Err(error) if crate::runtime::descriptors::is_lack(&error) => {
                     tracing::warn!(%error, "a seed could not be heard; trying again");
@@ -88,12 +89,11 @@ impl Link {
         }
     }
 
-    fn deliver(&self, answer: Answer, pidfd: Option<OwnedFd>) {
-        match (answer, pidfd) {
-            (Answer::Forked { pid }, Some(pidfd)) => self.born(Ok((pid, pidfd))),
-            (Answer::Forked { .. }, None) => {
-                self.born(Err(io::Error::other("no descriptor of the process came along")))
-            }
+    fn deliver(&self, answer: Answer, process: Option<OwnedFd>) {
+        match (answer, process) {
+            // A guest that an earlier version started has a seed that does so.
+            (Answer::Forked { pid }, Some(process)) => self.born(Ok((pid, process))),
+            (Answer::Forked { pid }, None) => self.born(self.take(pid).map(|process| (pid, process))),
             (Answer::NotForked { errno }, _) => self.born(Err(io::Error::from_raw_os_error(errno))),
             (Answer::Ended { pid, status }, _) => match self.ends.borrow_mut().remove(&pid) {
                 Some(waiting) => drop(waiting.send(status)),
@@ -105,6 +105,19 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Takes hold of a process that the seed does not reap before it hears that this was done: its number is its own
+    /// until then. One that cannot be had is nobody's, and ends.
+    fn take(&self, pid: i32) -> io::Result<OwnedFd> {
+        let taken = pidfd::open(pid);
+        if taken.is_err()
+            && let Some(process) = rustix::process::Pid::from_raw(pid)
+        {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+        self.seed().send(Request::Taken, &[])?;
+        taken
     }
 
     fn born(&self, birth: Birth) {

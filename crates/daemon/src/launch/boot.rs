@@ -126,6 +126,9 @@ async fn attempt(
     {
         tracing::debug!(%error, "a guest's first process could not be woken ahead");
     }
+    let process = init.process.try_clone();
+    let _beginning =
+        guest.begins_with(process.map_err(|error| failure::io("starting the guest", guest.name.as_ref(), &error))?);
     let launch = Launch { daemon, guest, spec, init: &init, errand };
     match launch.run(progress, task, stdio).await {
         Ok(word) => Ok(Rc::new(Running {

@@ -3,6 +3,7 @@
 use crate::failure;
 use crate::init::birth::{born, grown_in_group};
 use crate::init::launch_builder::find_account;
+use crate::init::link::Birth;
 use crate::init::program::{ProgramRequest, program_request};
 use crate::resources::Resources;
 use crate::runtime::descriptors::owned;
@@ -14,11 +15,13 @@ use pando_guest::GuestName;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, Plan, Program};
 use pando_guest::seed::SeedLink;
+use pando_kernel::confined::Root;
 use pando_kernel::pidfd;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use tokio::sync::oneshot;
 
 /// A process that was started.
 #[derive(Debug)]
@@ -127,7 +130,7 @@ pub(crate) async fn begin(
     crate::crash::point("exec.launched");
     // A guest that ended just now takes no process, for reasons that name anything but that.
     let instead = |fault| ended_meanwhile(guest, &running).unwrap_or(fault);
-    let (pid, process) = born(&guest.name, birth).await.map_err(instead)?;
+    let (pid, process) = born_in(&running, &guest.name, birth).await.map_err(instead)?;
     drop(turn);
     running.started_by_clients.borrow_mut().insert(pid);
     let place = (&process, group.as_deref());
@@ -145,6 +148,19 @@ pub(crate) async fn begin(
     }
     daemon.events.tell(guest.name.as_ref(), "exec", Some(shown(&plan)));
     Ok(Started { running, pid, process, kills })
+}
+
+/// Waits for a launched process to exist, as long as its guest does.
+async fn born_in(
+    running: &Running,
+    name: &GuestName,
+    birth: oneshot::Receiver<Birth>,
+) -> Result<(i32, OwnedFd), Fault> {
+    let mut over = running.over.subscribe();
+    tokio::select! {
+        born = born(name, birth) => born,
+        _ = over.wait_for(Option::is_some) => Err(failure::not_running(name)),
+    }
 }
 
 fn ended_meanwhile(guest: &Guest, running: &Running) -> Option<Fault> {
@@ -203,8 +219,9 @@ impl ExecBuilder {
         let name = self.name.to_string();
         let wanted = self.user();
         if !pando_guest::account::Account::is_plain_root(&wanted) {
-            let root = File::open(format!("/proc/{}/root", self.init_pid));
-            let root = root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error))?;
+            let root = Root::of_process(self.init_pid);
+            let root =
+                root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error.into()))?;
             self.program.account = find_account(&name, &wanted, root.as_fd())?;
         }
         let transaction = self.transaction.take();

@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod end;
 pub(crate) mod forget;
 pub(crate) mod kill;
+pub(crate) mod preempt;
 pub(crate) mod quarantine;
 pub(crate) mod recover;
 pub(crate) mod remove;

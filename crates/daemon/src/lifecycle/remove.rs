@@ -2,6 +2,7 @@
 
 use crate::failure;
 use crate::lifecycle::forget::forget;
+use crate::lifecycle::preempt::preempt;
 use crate::lifecycle::{kill, takeover};
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
@@ -9,10 +10,18 @@ use crate::store::trash::set_aside;
 use pando_api::{Fault, GuestState};
 use pando_kernel::tree_removal::nothing_is_mounted_in;
 use std::rc::Rc;
+use std::time::Duration;
 
-/// Removes a guest at rest; with `force`, a running one too.
+/// Removes a guest at rest; with `force`, a running one too, whatever else is being done to it.
 pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) -> Result<(), Fault> {
-    let _doing = guest.begin_in_trouble("removed")?;
+    let doing = "removed";
+    let _doing = match force {
+        false => guest.begin_in_trouble(doing)?,
+        true => match preempt(daemon, guest, doing, Duration::ZERO).await? {
+            Some(doing) => doing,
+            None => return Ok(()),
+        },
+    };
     if guest.unreached.borrow().is_some() {
         if !force {
             return Err(failure::running(

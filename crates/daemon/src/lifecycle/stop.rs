@@ -3,6 +3,7 @@
 use crate::failure;
 use crate::launch::exec;
 use crate::lifecycle::kill::{PATIENCE, gone, kill_all};
+use crate::lifecycle::preempt::preempt;
 use crate::lifecycle::takeover;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
@@ -21,7 +22,8 @@ pub(crate) async fn stop(
     with: Option<&str>,
     grace: Option<u32>,
 ) -> Result<(), Fault> {
-    let _doing = guest.begin_in_trouble("stopped")?;
+    let patience = Duration::from_secs(grace.or(guest.spec.borrow().stop_grace).unwrap_or(GRACE).into());
+    let Some(_doing) = preempt(daemon, guest, "stopped", patience).await? else { return Ok(()) };
     if guest.unreached.borrow().is_some() {
         let spec = guest.spec.borrow().clone();
         let signal = with.or(spec.stop_signal.as_deref()).unwrap_or("TERM").to_owned();
@@ -121,19 +123,21 @@ fn unknown_signal(text: &str) -> Fault {
     )
 }
 
-/// Sends a signal to a guest's first process; without one, kills it.
+/// Sends a signal to a guest's first process; without one, kills it, also while it starts.
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
     let number = with.map_or(Ok(libc::SIGKILL), |text| signal::number(text).ok_or_else(|| unknown_signal(text)))?;
     if let Some(slot) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.slot) {
         takeover::ask(&daemon.field, slot, number);
         return Ok(());
     }
-    let running = guest.life()?;
-    pidfd::send_signal(&running.process, number).map_err(|error| match error.raw_os_error() {
+    let was_sent = guest.signal(number).map_err(|error| match error.raw_os_error() {
         // It has ended just now, and is being cleared away.
         Some(libc::ESRCH) => failure::not_running(&guest.name),
         _ => failure::io("sending a signal", guest.name.as_ref(), &error),
     })?;
+    if !was_sent {
+        return guest.life().map(drop);
+    }
     daemon.events.tell(guest.name.as_ref(), "kill", Some(signal::name(number)));
     Ok(())
 }

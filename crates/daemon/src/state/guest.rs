@@ -9,12 +9,14 @@ use crate::state::record::{GuestRecord, LOG, RECORD, RunRecord};
 use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
+use pando_kernel::pidfd;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
 
 /// A guest as the daemon holds it.
 #[derive(Debug)]
@@ -30,6 +32,10 @@ pub(crate) struct Guest {
     pub(crate) running: RefCell<Option<Rc<Running>>>,
     /// What a command is doing to it now.
     doing: Cell<Option<&'static str>>,
+    /// Tells those who wait to do something that nothing is being done any more.
+    freed: Notify,
+    /// The process that is about to be its first, while it starts.
+    beginning: RefCell<Option<OwnedFd>>,
     /// Whether nobody may enter it yet.
     closed: Cell<bool>,
     /// The image that it comes back from, with connections, until it has them.
@@ -114,6 +120,8 @@ impl Guest {
             state: Cell::new(GuestState::Stopped),
             running: RefCell::new(None),
             doing: Cell::new(None),
+            freed: Notify::new(),
+            beginning: RefCell::default(),
             closed: Cell::new(false),
             returning: RefCell::default(),
             ends: watch::Sender::new(0),
@@ -167,6 +175,40 @@ impl Guest {
         }
         self.doing.set(Some(doing));
         Ok(Doing(Rc::clone(self)))
+    }
+
+    /// The same, once nothing else is being done to it any more: that is waited for, `limit` at most.
+    pub(crate) async fn begin_within(self: &Rc<Self>, doing: &'static str, limit: Duration) -> Result<Doing, Fault> {
+        let begun = async {
+            loop {
+                let freed = self.freed.notified();
+                match self.begin_in_trouble(doing) {
+                    Ok(begun) => return begun,
+                    Err(_) => freed.await,
+                }
+            }
+        };
+        match tokio::time::timeout(limit, begun).await {
+            Ok(begun) => Ok(begun),
+            Err(_) => self.begin_in_trouble(doing),
+        }
+    }
+
+    /// Notes which process is to be its first, until what this gives is dropped. Killed, it ends the start.
+    pub(crate) fn begins_with(self: &Rc<Self>, process: OwnedFd) -> Beginning {
+        *self.beginning.borrow_mut() = Some(process);
+        Beginning(Rc::clone(self))
+    }
+
+    /// Sends a signal to its first process, or kills what is about to be that; whether there was one.
+    pub(crate) fn signal(&self, number: i32) -> std::io::Result<bool> {
+        if let Some(running) = &*self.running.borrow() {
+            return pidfd::send_signal(&running.process, number).map(|()| true);
+        }
+        match &*self.beginning.borrow() {
+            Some(process) if number == libc::SIGKILL => pidfd::send_signal(process, number).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     /// Whether something is being done to it.
@@ -271,6 +313,16 @@ impl Drop for Closed {
     }
 }
 
+/// A guest that is being started, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Beginning(Rc<Guest>);
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        self.0.beginning.borrow_mut().take();
+    }
+}
+
 /// Something that is being done to a guest, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Doing(Rc<Guest>);
@@ -278,5 +330,6 @@ pub(crate) struct Doing(Rc<Guest>);
 impl Drop for Doing {
     fn drop(&mut self) {
         self.0.doing.set(None);
+        self.0.freed.notify_waiters();
     }
 }

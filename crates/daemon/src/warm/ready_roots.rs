@@ -40,6 +40,12 @@ use tokio::sync::Notify;
 const READY: usize = 4;
 const KINDS: usize = 4;
 
+/// How many of a kind are kept ready. Files whose room is bounded take all of that from the beginning: one such root is
+/// ahead, and a clone of a kilobyte does not take the disk.
+fn enough(files: &FilesKind) -> usize {
+    if files.bound().is_some() { 1 } else { READY }
+}
+
 /// Within how many starts a kind must have been asked for twice.
 const FEW: usize = 8;
 
@@ -236,8 +242,8 @@ impl ReadyRoots {
 
     /// Whether the next one that is asked for would soon have to be made while somebody waits.
     fn is_scarce(&self, kind: &RootKind) -> bool {
-        const SCARCE: usize = READY / 2;
-        self.ready.borrow().iter().any(|(ready, roots)| ready == kind && roots.len() < SCARCE)
+        let scarce = enough(&kind.files).div_ceil(2);
+        self.ready.borrow().iter().any(|(ready, roots)| ready == kind && roots.len() < scarce)
     }
 
     /// The kind of which there are fewest, if they are too few.
@@ -245,8 +251,8 @@ impl ReadyRoots {
         let mut ready = self.ready.borrow_mut();
         let kinds = ready.len().min(KINDS);
         ready.drain(kinds..).flat_map(|(_, roots)| roots).for_each(|root| self.discard(root));
-        let fewest = ready.iter().min_by_key(|(_, roots)| roots.len());
-        fewest.filter(|(_, roots)| roots.len() < READY && !self.closed.get()).map(|(kind, _)| kind.clone())
+        let short = ready.iter().filter(|(kind, roots)| roots.len() < enough(&kind.files) && !self.closed.get());
+        short.min_by_key(|(_, roots)| roots.len()).map(|(kind, _)| kind.clone())
     }
 
     /// Keeps a root, if its kind is still wanted.

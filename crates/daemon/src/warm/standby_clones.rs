@@ -17,6 +17,7 @@ use crate::state::record::LOG;
 use crate::warm::ready_roots::{ReadyRoot, ReadyRoots};
 use pando_api::{Fault, FaultKind, Network, Spec};
 use pando_freeze::{Dormancy, Ready as Forked};
+use pando_guest::policy::grants;
 use pando_kernel::cgroup::Field;
 use pando_kernel::pidfd;
 use std::cell::{Cell, RefCell};
@@ -96,7 +97,8 @@ struct Wanted {
     bytes: u64,
 }
 
-/// The standby clones that an image would have. A name on a network, or a volume, is another's meanwhile.
+/// The standby clones that an image would have. A name on a network, a volume, or room on the disk that
+/// is set aside, is another's meanwhile.
 fn wanted(spec: &Spec, dormancy: Option<Dormancy>) -> Wanted {
     let Some(dormancy) = dormancy else { return Wanted::default() };
     let apart = match spec.network {
@@ -105,7 +107,8 @@ fn wanted(spec: &Spec, dormancy: Option<Dormancy>) -> Wanted {
         Network::Private => false,
     };
     let cheap = dormancy.threads <= CHEAP.0 && dormancy.bytes <= CHEAP.1;
-    let standby_clones = match apart && spec.volumes.is_empty() {
+    let takes_room = grants::read(spec).is_ok_and(|grants| grants.disk.size.is_some());
+    let standby_clones = match apart && spec.volumes.is_empty() && !takes_room {
         true if cheap => READY,
         true => 1,
         false => 0,
@@ -341,6 +344,9 @@ mod tests {
         assert_eq!(on(Network::Shared, Some(cheap)), READY);
         assert_eq!(on(Network::Shared, networked), 0);
         assert_eq!(on(Network::Private, Some(cheap)), 0);
+        let mut bounded = Spec { network: Network::None, ..Spec::default() };
+        bounded.disk.size = Some(pando_api::Amount("1G".into()));
+        assert_eq!(wanted(&bounded, Some(cheap)).standby_clones, 0);
         assert_eq!(on(Network::None, Some(Dormancy { bytes: 128 << 20, ..cheap })), 1);
         assert_eq!(on(Network::None, Some(Dormancy { threads: 1000, ..cheap })), 1);
     }

@@ -6,6 +6,7 @@ use crate::inspect::credentials::IdMaps;
 use crate::inspect::mount_tree::MountTree;
 use crate::inspect::proc_file;
 use crate::subject::Subject;
+use pando_kernel::confined::Root;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::fs::File;
@@ -38,7 +39,7 @@ impl Tree {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Option<OwnedFd> {
-        let root = File::open(format!("/proc/{}/root", self.init)).ok()?;
+        let root = Root::of_process(self.init).ok()?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let path = format!("{}{path}", self.mounted);
         rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()

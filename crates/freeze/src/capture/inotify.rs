@@ -6,13 +6,13 @@ use crate::image::FileWatch;
 use crate::image::file::MOST_FILE_WATCHES;
 use crate::inspect::descriptors::Found;
 use crate::inspect::{handle_walk, proc_file};
+use pando_kernel::confined::Root;
 use pando_kernel::file_handle::{FileHandle, MAX_BYTES};
 use pando_kernel::mount::{self, MountEntry};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -77,8 +77,8 @@ struct Place {
 
 impl<'a> Mounts<'a> {
     pub(crate) fn of(init: i32, searched: &'a Searched) -> Result<Self, CallError> {
-        let path = format!("/proc/{init}/root");
-        let root = File::open(&path).context(|| format!("opening {path}"))?.into();
+        let what = || format!("opening /proc/{init}/root");
+        let root = Root::of_process(init).map_err(io::Error::from).context(what)?.into();
         let text = proc_file::text(init, "mountinfo")?;
         Ok(Self { root, places: mount::entries(&text).filter_map(place).collect(), searched })
     }

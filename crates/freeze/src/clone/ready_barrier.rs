@@ -8,7 +8,7 @@ use crate::image::{Image, Process};
 use crate::inspect::proc_file::Stat;
 use crate::inspect::process_tree::{Member, Roots};
 use crate::refusal::FreezeError;
-use crate::restore::lineage::{self, Birth};
+use crate::restore::lineage;
 use pando_kernel::{CallError, Context, pidfd};
 use pando_restorer::Report;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -163,17 +163,20 @@ impl Waited<'_> {
 
 /// By whom each process of a clone is forked.
 fn forkers(image: &Image) -> Result<HashMap<i32, Option<i32>>, FreezeError> {
-    fn note(birth: &Birth, forker: Option<i32>, forkers: &mut HashMap<i32, Option<i32>>) {
-        // What is forked by one that only helps, is forked by the time that whoever waits for that goes on.
-        let own = birth.process.map(|_| birth.pid);
-        if own.is_some() {
-            forkers.insert(birth.pid, forker);
-        }
-        birth.early.iter().chain(&birth.late).for_each(|child| note(child, own.or(forker), forkers));
-    }
     let family = lineage::family(image)?;
-    let mut forkers = HashMap::new();
-    family.roots.iter().chain(&family.first).for_each(|birth| note(birth, None, &mut forkers));
+    let mut forkers: HashMap<i32, Option<i32>> = HashMap::new();
+    for root in family.roots.iter().chain(&family.first) {
+        // Whom each of these births leaves what it forks to. What is forked by one that only helps, is forked by the
+        // time that whoever waits for that goes on.
+        let mut left_to: HashMap<usize, Option<i32>> = HashMap::new();
+        for (place, above) in family.all_of(*root) {
+            let (birth, forker) = (family.birth(place), above.and_then(|above| left_to[&above]));
+            if birth.process.is_some() {
+                forkers.insert(birth.pid, forker);
+            }
+            left_to.insert(place, birth.process.map(|_| birth.pid).or(forker));
+        }
+    }
     Ok(forkers)
 }
 

@@ -16,6 +16,7 @@ use crate::image::{
     Area, AreaKind, ContentKind, Descriptor, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio,
 };
 use crate::precheck::own_proc;
+use crate::restore::lineage::DEEPEST;
 use crate::restore::staging::{self, STAGING};
 use crate::restore::sysv::steps_to;
 use pando_kernel::terminal::SETTINGS;
@@ -24,7 +25,6 @@ use std::collections::{HashMap, HashSet};
 
 const MOST_PROCESSES: usize = 16_384;
 const MOST_THREADS: usize = 16_384;
-const DEEPEST: usize = 512;
 const MOST_OBJECTS: usize = 1 << 20;
 const MOST_NUMBERS: u32 = 4096;
 const HIGHEST_DESCRIPTOR: i32 = 1 << 20;

@@ -16,7 +16,8 @@ use crate::inspect::proc_file::Lines;
 use crate::inspect::{areas, limits};
 use crate::refusal::FreezeError;
 use crate::restore::identity::Inherited;
-use crate::restore::process_script::{self, Ground};
+use crate::restore::process_groups::Groups;
+use crate::restore::process_script::{self, Ground, Spans};
 use crate::restore::script::{Script, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::staging::{self, Source};
@@ -66,9 +67,7 @@ pub(crate) fn hand_over(writer: &mut Writer, slots: Slots, executables: usize) {
 /// The script of the first process. `None` if it is not one of the image.
 pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, FreezeError> {
     let family = lineage::family(image)?;
-    let Some((first, index)) = family.first.as_ref().and_then(|first| Some((first, first.process?))) else {
-        return Ok(None);
-    };
+    let Some(first) = family.first else { return Ok(None) };
     let stages = staging::arrange(image);
     let (slots, executables) = (Slots::of(image), lineage::executables(image));
     let mut writer = Writer::after(facts.before);
@@ -78,7 +77,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
     writer.attempt(Writer::STAGING, "making room for descriptors", libc::SYS_setrlimit, &arguments);
     writer.special(Writer::STAGING, "taking what the processes share", Special::Take, &[HANDOVER]);
     let mut filled = HashSet::new();
-    for process in first.processes() {
+    for process in family.processes(first) {
         let (process, stage) = (&image.processes[process], &stages[process]);
         let from = (&mut Source::Holder, &mut filled);
         staging::fill(&mut writer, process, stage, |content| slots.content(content), from);
@@ -86,6 +85,9 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
     let watches = epoll::shares(image);
     let ground = Ground {
         image,
+        family: &family,
+        spans: Spans::of(&family, &stages),
+        groups: Groups::of(image),
         stages: &stages,
         slots,
         executables: &executables,
@@ -95,7 +97,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
         watches: &watches,
         inherited: Inherited { filters: facts.filtered, bounding: u64::MAX, plain: false, space: None },
     };
-    ground.process(&mut writer, Writer::MAKING, first, index);
+    ground.make_all(&mut writer, vec![(Writer::MAKING, first)]);
     let refused = writer.refused();
     if !refused.is_empty() {
         return Err(FreezeError::Refused(refused));

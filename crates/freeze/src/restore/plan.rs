@@ -5,7 +5,8 @@ use crate::refusal::FreezeError;
 use crate::restore::facts::Facts;
 use crate::restore::identity::Inherited;
 use crate::restore::lineage::{executables, family};
-use crate::restore::process_script::{self, Ground};
+use crate::restore::process_groups::Groups;
+use crate::restore::process_script::{self, Ground, Spans};
 use crate::restore::script::{Script, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::{
@@ -48,6 +49,9 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     let watches = epoll::shares(image);
     let ground = Ground {
         image,
+        family: &family,
+        spans: Spans::of(&family, &stages),
+        groups: Groups::of(image),
         stages: &stages,
         slots,
         executables: &executables,

@@ -5,28 +5,42 @@
 use crate::image::{Image, Process};
 use crate::restore::script::{Chapter, Writer};
 use pando_restorer::Special;
+use std::collections::{HashMap, HashSet};
 
-/// Whether a process founds its group.
-pub(crate) fn founds(image: &Image, process: &Process) -> bool {
-    let group = process.group;
-    let is_led = group == 0 || group == image.init || group == process.session;
-    let has_leader = || image.processes.iter().any(|other| other.pid == group);
-    let is_first = || image.processes.iter().find(|other| other.group == group).is_some_and(|it| it.pid == process.pid);
-    !is_led && is_first() && !has_leader()
+/// The groups of an image's processes.
+pub(crate) struct Groups {
+    pids: HashSet<i32>,
+    /// Who founds each of those that have to be founded.
+    founders: HashMap<i32, i32>,
 }
 
-/// Writes the steps of a process that leads no group, once all that it forks is there. `free` reports, and `free + 1`
-/// is the gate.
-pub(crate) fn join(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, free: u64) {
-    let group = process.group as u64;
-    if founds(image, process) {
-        found(writer, chapter, process, free);
-    } else if image
-        .processes
-        .iter()
-        .any(|other| other.pid == process.group || founds(image, other) && other.group == process.group)
-    {
-        writer.await_call(chapter, "joining a process group", libc::SYS_setpgid, &[0, group]);
+impl Groups {
+    pub(crate) fn of(image: &Image) -> Self {
+        let pids: HashSet<i32> = image.processes.iter().map(|process| process.pid).collect();
+        let mut firsts: HashMap<i32, &Process> = HashMap::new();
+        for process in &image.processes {
+            firsts.entry(process.group).or_insert(process);
+        }
+        let is_led =
+            |first: &Process| [0, image.init, first.session].contains(&first.group) || pids.contains(&first.group);
+        let founders = firsts.into_iter().filter(|(_, first)| !is_led(first));
+        Self { founders: founders.map(|(group, first)| (group, first.pid)).collect(), pids }
+    }
+
+    /// Whether a process founds its group.
+    pub(crate) fn founds(&self, process: &Process) -> bool {
+        self.founders.get(&process.group) == Some(&process.pid)
+    }
+
+    /// Writes the steps of a process that leads no group, once all that it forks is there. `free` reports, and
+    /// `free + 1` is the gate.
+    pub(crate) fn join(&self, writer: &mut Writer, chapter: Chapter, process: &Process, free: u64) {
+        if self.founds(process) {
+            found(writer, chapter, process, free);
+        } else if self.pids.contains(&process.group) || self.founders.contains_key(&process.group) {
+            let group = process.group as u64;
+            writer.await_call(chapter, "joining a process group", libc::SYS_setpgid, &[0, group]);
+        }
     }
 }
 
@@ -62,11 +76,12 @@ mod tests {
         let process = |pid, group, session| Process { pid, group, session, ..Process::default() };
         let all = vec![process(2, 2, 2), process(3, 7, 2), process(4, 7, 2), process(5, 2, 2), process(6, 1, 1)];
         let image = Image { processes: all, init: 1, ..Image::default() };
-        let founders: Vec<_> = image.processes.iter().filter(|one| founds(&image, one)).map(|one| one.pid).collect();
+        let groups = Groups::of(&image);
+        let founders: Vec<_> = image.processes.iter().filter(|one| groups.founds(one)).map(|one| one.pid).collect();
         assert_eq!(founders, [3]);
         let written = |number: usize| {
             let mut writer = Writer::new();
-            join(&mut writer, Writer::MAKING, &image, &image.processes[number], 100);
+            groups.join(&mut writer, Writer::MAKING, &image.processes[number], 100);
             format!("{:?}", writer.finish(1, 1, 0, 0))
         };
         assert!(written(1).contains("forking process 7") && written(1).contains("making a process group"));

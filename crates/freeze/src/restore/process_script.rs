@@ -2,8 +2,9 @@
 
 use crate::image::{AreaKind, Image, Process, Thread, memory, user_turns};
 use crate::restore::identity::Inherited;
-use crate::restore::lineage::Birth;
+use crate::restore::lineage::Family;
 use crate::restore::own_files::{open_pidfds, open_proc_files};
+use crate::restore::process_groups::Groups;
 use crate::restore::resume_trampoline::{self, ResumeTrampoline};
 use crate::restore::script::{Chapter, Writer};
 use crate::restore::slots::Slots;
@@ -19,6 +20,10 @@ use std::ops::Range;
 /// What the steps of all processes are made from.
 pub(crate) struct Ground<'a> {
     pub(crate) image: &'a Image,
+    pub(crate) family: &'a Family,
+    /// What each birth and all below it have of the holder's memory.
+    pub(crate) spans: Spans,
+    pub(crate) groups: Groups,
     pub(crate) stages: &'a [Stage],
     pub(crate) slots: Slots,
     pub(crate) executables: &'a [String],
@@ -34,6 +39,31 @@ pub(crate) struct Ground<'a> {
     pub(crate) inherited: Inherited<'a>,
 }
 
+/// Which ranges of the holder's memory births have, all below them included. What lies together is one range, so that
+/// each is put together from a few.
+pub(crate) struct Spans(HashMap<usize, Vec<Range<u64>>>);
+
+impl Spans {
+    pub(crate) fn of(family: &Family, stages: &[Stage]) -> Self {
+        let mut spans: HashMap<usize, Vec<Range<u64>>> = HashMap::new();
+        for root in family.roots.iter().chain(&family.first) {
+            // Those below come first.
+            for (place, _) in family.all_of(*root).into_iter().rev() {
+                let birth = family.birth(place);
+                let own = birth.process.into_iter().flat_map(|index| &stages[index].spans);
+                let below = birth.early.iter().chain(&birth.late).flat_map(|child| &spans[child]);
+                let all = joined(&own.chain(below).collect::<Vec<_>>());
+                spans.insert(place, all);
+            }
+        }
+        Self(spans)
+    }
+
+    fn of_all(&self, place: usize) -> &[Range<u64>] {
+        self.0.get(&place).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// Since Linux 6.13.
 const MADV_GUARD_INSTALL: u64 = 102;
 
@@ -41,67 +71,86 @@ const MADV_GUARD_INSTALL: u64 = 102;
 const USER: Range<u64> = 0x1_0000..crate::image::memory::USER_END;
 
 impl Ground<'_> {
-    /// Writes the forks of some births into their forker's chapter.
-    pub(crate) fn fork_all(&self, writer: &mut Writer, forker: Chapter, births: &[Birth]) {
-        for birth in births {
-            let chapter = writer.chapter();
-            let wanted: Vec<_> = birth.processes().into_iter().flat_map(|index| &self.stages[index].spans).collect();
-            for span in joined(&wanted) {
-                staging::advise(writer, forker, &span, libc::MADV_DOFORK);
+    /// Writes the forks of some births into their forker's chapter, and the chapters of all that is forked so.
+    pub(crate) fn fork_all(&self, writer: &mut Writer, forker: Chapter, births: &[usize]) {
+        let forked = self.forks(writer, forker, births);
+        self.make_all(writer, forked);
+    }
+
+    /// Writes the chapters of some births, and of all that those fork.
+    pub(crate) fn make_all(&self, writer: &mut Writer, births: Vec<(Chapter, usize)>) {
+        let mut next = births;
+        while let Some((chapter, place)) = next.pop() {
+            let birth = self.family.birth(place);
+            let forked = match birth.process {
+                Some(index) => self.process(writer, chapter, place, index),
+                None => self.ghost(writer, chapter, place),
+            };
+            next.extend(forked.into_iter().rev());
+        }
+    }
+
+    /// Writes the forks alone; the chapters that are still to be written, and of whom.
+    fn forks(&self, writer: &mut Writer, forker: Chapter, births: &[usize]) -> Vec<(Chapter, usize)> {
+        let mut forked = Vec::new();
+        for place in births {
+            let (birth, chapter) = (self.family.birth(*place), writer.chapter());
+            for span in self.spans.of_all(*place) {
+                staging::advise(writer, forker, span, libc::MADV_DOFORK);
             }
             writer.fork(forker, birth.pid, chapter);
-            for span in joined(&wanted) {
-                staging::advise(writer, forker, &span, libc::MADV_DONTFORK);
-            }
-            match birth.process {
-                Some(index) => self.process(writer, chapter, birth, index),
-                None => self.ghost(writer, chapter, birth),
+            for span in self.spans.of_all(*place) {
+                staging::advise(writer, forker, span, libc::MADV_DONTFORK);
             }
             if birth.process.is_none() {
                 process_groups::await_end(writer, forker, birth.pid);
             }
+            forked.push((chapter, *place));
         }
+        forked
     }
 
-    fn ghost(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth) {
+    fn ghost(&self, writer: &mut Writer, chapter: Chapter, place: usize) -> Vec<(Chapter, usize)> {
+        let birth = self.family.birth(place);
         if birth.leads {
             writer.call(chapter, "making a session", libc::SYS_setsid, &[]);
         }
-        self.keep_below(writer, chapter, birth);
-        self.fork_all(writer, chapter, &birth.late);
+        self.keep_below(writer, chapter, place);
+        let forked = self.forks(writer, chapter, &birth.late);
         writer.special(chapter, "ending a helper", Special::Exit, &[0, 0]);
+        forked
     }
 
     /// Before a task forks, nothing is taken along.
-    fn keep_below(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth) {
-        let all: Vec<_> = birth.processes().into_iter().flat_map(|index| &self.stages[index].spans).collect();
-        for span in joined(&all) {
-            staging::advise(writer, chapter, &span, libc::MADV_DONTFORK);
+    fn keep_below(&self, writer: &mut Writer, chapter: Chapter, place: usize) {
+        for span in self.spans.of_all(place) {
+            staging::advise(writer, chapter, span, libc::MADV_DONTFORK);
         }
     }
 
-    pub(crate) fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
-        let process = &self.image.processes[index];
+    /// Writes a process's own steps; the chapters of those that it forks are still to be written.
+    fn process(&self, writer: &mut Writer, chapter: Chapter, place: usize, index: usize) -> Vec<(Chapter, usize)> {
+        let (process, birth) = (&self.image.processes[index], self.family.birth(place));
         control_groups::enter(writer, chapter, self.image, process, self.slots);
         namespaces::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
-        if forks || process_groups::founds(self.image, process) {
-            self.keep_below(writer, chapter, birth);
+        if forks || self.groups.founds(process) {
+            self.keep_below(writer, chapter, place);
         }
         if process.flags.subreaper {
             let arguments = [libc::PR_SET_CHILD_SUBREAPER as u64, 1];
             writer.call(chapter, "becoming a subreaper", libc::SYS_prctl, &arguments);
         }
-        self.fork_all(writer, chapter, &birth.early);
+        let mut forked = self.forks(writer, chapter, &birth.early);
         if birth.leads {
             writer.call(chapter, "making a session", libc::SYS_setsid, &[]);
             terminals::take_own(writer, chapter, self.image, self.slots, process.pid);
         } else if process.group == process.pid {
             writer.call(chapter, "making a process group", libc::SYS_setpgid, &[0, 0]);
         }
-        self.fork_all(writer, chapter, &birth.late);
+        forked.extend(self.forks(writer, chapter, &birth.late));
         if !birth.leads && process.group != process.pid && process.group != 0 {
-            process_groups::join(writer, chapter, self.image, process, self.slots.free);
+            self.groups.join(writer, chapter, process, self.slots.free);
         }
         if let Some(status) = process.ended {
             let (code, signal) = (status >> 8 & 0xff, status & 0x7f);
@@ -109,7 +158,7 @@ impl Ground<'_> {
                 die_of(writer, chapter, signal as u64);
             }
             writer.special(chapter, "having ended", Special::Exit, &[code as u64, signal as u64]);
-            return;
+            return forked;
         }
         terminals::set_foreground(writer, chapter, self.image, self.slots, process);
         control_groups::set(writer, chapter, self.image, process, self.slots);
@@ -121,6 +170,7 @@ impl Ground<'_> {
         let inherited = self.inherited_by(process);
         let threads = self.threads(writer, chapter, process, (&trampoline, inherited));
         thread_script::first_thread(writer, chapter, process, threads, (self.ids_chosen, inherited, &trampoline));
+        forked
     }
 
     /// Descriptors, directory, and what else is the process's and not a thread's.

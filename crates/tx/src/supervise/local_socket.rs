@@ -1,6 +1,7 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is
 //! asked, and not undo it.
 
+use pando_kernel::confined::Root;
 use pando_kernel::foreign_memory;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, fstatfs, openat2};
 use std::collections::BTreeSet;
@@ -60,7 +61,7 @@ impl LocalSocket {
     fn at_path(pid: i32, path: &[u8], is_own: impl FnOnce((u32, u32)) -> bool) -> Option<Self> {
         let path = Path::new(OsStr::from_bytes(path));
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let root = rustix::fs::open(format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+        let root = Root::of_process(pid).ok()?;
         // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this
         // one's.
         let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };

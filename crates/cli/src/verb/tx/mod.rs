@@ -23,6 +23,7 @@ mod review_text;
 mod run;
 mod run_in_guest;
 mod settings;
+mod standard_descriptors;
 mod supervised;
 mod wait;
 

@@ -79,6 +79,7 @@ impl Begin {
 
 impl Enter {
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        super::standard_descriptors::lead_nowhere()?;
         let home = &guest::home(root, self.guest.as_deref())?;
         let records = home.records().context("cannot list the transactions")?;
         let Some(record) = records.into_iter().find(|record| record.name == self.name) else {

@@ -15,6 +15,7 @@ mod keeper;
 use crate::resources::{Resources, Tenant};
 use keeper::{Keeper, Sheet};
 use pando_guest::GuestName;
+use pando_kernel::confined::Root;
 use pando_kernel::mount::Tree;
 use pando_kernel::{CallError, Context, attach};
 use pando_limit::Machine;
@@ -186,8 +187,7 @@ pub(crate) fn attach(trees: Vec<(View, Tree)>, pid: i32, mounts: BorrowedFd<'_>)
     if trees.is_empty() {
         return Ok(());
     }
-    let path = format!("/proc/{pid}/root");
-    let root = File::open(&path).context(|| format!("opening {path}"))?;
+    let root = Root::of_process(pid).map_err(std::io::Error::from).context(|| format!("opening /proc/{pid}/root"))?;
     trees.iter().try_for_each(|(view, tree)| attach::attach_in(tree, mounts, root.as_fd(), view.path()))
 }
 
