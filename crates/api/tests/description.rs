@@ -107,6 +107,7 @@ fn process_is_as_described() {
         env: BTreeMap::from([("A".into(), "b".into())]),
         workdir: Some("/".into()),
         user: Some("root".into()),
+        detached: true,
         transaction: Some(pando_api::PartOf::default()),
         ..Process::default()
     };

@@ -2,6 +2,7 @@
 
 mod aio;
 mod attacks;
+mod background;
 mod buds;
 mod burglars;
 mod clients;
@@ -240,6 +241,7 @@ const AREAS: &[&[Case]] = &[
     doctor::CASES,
     run::CASES,
     lifecycle::CASES,
+    background::CASES,
     exec::CASES,
     listing::CASES,
     logs::CASES,

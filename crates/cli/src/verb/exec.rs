@@ -2,12 +2,15 @@
 
 use super::Verb;
 use crate::guest_options::environment;
-use crate::session::{TerminalOptions, attach};
+use crate::session::{TerminalOptions, attach, start_detached};
 use crate::state_root::StateRoot;
 use pando_api::{Method, Process};
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Exec {
+    /// Leave it running; what it prints goes nowhere. With -t it keeps a terminal that nobody looks at
+    #[arg(short, long)]
+    detach: bool,
     #[command(flatten)]
     process: ProcessOptions,
     #[command(flatten)]
@@ -71,11 +74,16 @@ Examples:
   pando exec web -- apt-get install -y nginx
   pando exec -u www-data -w /srv web ls -l
   echo 'select 1' | pando exec db psql
+  pando exec -d web -- sh -c './warm-up >/var/log/warm-up 2>&1'
 
 The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let detach = self.detach;
         let (terminal, method, process) = self.into_order();
+        if detach {
+            return start_detached(root, terminal.demanded(), process, method).map(|_| 0);
+        }
         attach(root, terminal, process, method)
     }
 }

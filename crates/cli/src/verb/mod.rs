@@ -30,6 +30,7 @@ mod top;
 mod tx;
 mod unify;
 mod version;
+mod wait;
 mod watchdog;
 
 pub(crate) use carry_output::carry_on;
@@ -101,6 +102,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Stop>(),
     Entry::of::<lifecycle::Restart>(),
     Entry::of::<lifecycle::Kill>(),
+    Entry::of::<wait::Wait>(),
     Entry::of::<lifecycle::Rm>(),
     Entry::of::<lifecycle::Repair>(),
     Entry::of::<freeze::Freeze>(),

@@ -4,7 +4,7 @@ use super::Verb;
 use super::exec::login_shell;
 use crate::complaint::Usage;
 use crate::guest_options::GuestOptions;
-use crate::session::{TerminalOptions, attach};
+use crate::session::{TerminalOptions, attach, start_detached};
 use crate::state_root::StateRoot;
 use pando_api::{Method, Process};
 
@@ -16,6 +16,10 @@ pub(crate) struct Run {
     /// Accepted for the habit: a guest of `run` always goes away
     #[arg(long, hide = true)]
     rm: bool,
+    /// Leave it running and print the guest's name; what it prints goes to its log. With -t it keeps a terminal that
+    /// nobody looks at
+    #[arg(short, long)]
+    detach: bool,
     #[command(flatten)]
     guest: GuestOptions,
     #[command(flatten)]
@@ -43,7 +47,8 @@ impl Run {
         // An image may bring a command of its own, and an init needs none.
         let needs_command = spec.init.is_none() && !source.as_deref().is_some_and(|source| source.starts_with("oci:"));
         if spec.command.is_empty() && needs_command {
-            if !self.terminal.wanted() {
+            let terminal = if self.detach { self.terminal.demanded() } else { self.terminal.wanted() };
+            if !terminal {
                 return Err(Usage::sentence(
                     "there is nothing to run: give a command, for example `pando run -- uname -a`",
                 )
@@ -65,11 +70,18 @@ Examples:
   pando run --from debian:bookworm               a shell in another system
   pando run -v .:/src:ro -w /src -- make check   with a directory of the host's, read-only
   pando run --net host -e LANG=C -- curl example.org
+  pando run -d --name job -- ./work              in the background: `pando logs -f job`, `pando wait job`, `pando stop job`
 
 The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let detach = self.detach;
         let (terminal, method) = self.into_order()?;
+        if detach {
+            let notice = start_detached(root, terminal.demanded(), Process::default(), method)?;
+            crate::table::print(&format!("{}\n", notice.guest))?;
+            return Ok(0);
+        }
         attach(root, terminal, Process::default(), method)
     }
 }

@@ -17,3 +17,4 @@ pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod supervisor;
 pub(crate) mod takeover;
+pub(crate) mod wait;

@@ -15,7 +15,7 @@ use crate::warm::ready_files::Files;
 use crate::warm::ready_roots::{ReadyRoot, RootKind};
 use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
 use pando_guest::GuestName;
-use pando_guest::plan::SproutKind;
+use pando_guest::plan::{SproutKind, Stdio};
 use pando_guest::source::Source;
 use pando_store::Lease;
 use std::os::fd::OwnedFd;
@@ -128,7 +128,13 @@ fn request(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<ProgramRe
     if command.is_empty() {
         return Err(failure::bad("command", "there is nothing to run; name a command, for example: pando run -- sh"));
     }
-    Ok(ProgramRequest { command, ..program_request(process, stdio)? })
+    let detached = process.detached;
+    let request = ProgramRequest { command, ..program_request(process, stdio)? };
+    Ok(match detached && spec.init.is_some() {
+        // A system expects a console, which is its log then.
+        true => ProgramRequest { stdio: Stdio::Console, ..request },
+        false => request,
+    })
 }
 
 /// How it ended, told before it is cleared away.
