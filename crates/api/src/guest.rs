@@ -62,6 +62,12 @@ pub struct GuestStatus {
     /// absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub oom_kills: Option<u64>,
+    /// How often its restart policy has started it since somebody did; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub restarts: Option<u32>,
+    /// When its restart policy starts it next, in seconds since the epoch; absent: it does not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_start: Option<i64>,
     /// The command that the guest runs, and its arguments.
     pub command: Vec<String>,
     /// What is wrong with it, and what to do, in sentences.

@@ -1,7 +1,7 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
 use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
-use crate::{Address, Publication};
+use crate::{Address, Boot, Publication, Restart};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -74,6 +74,12 @@ pub struct Spec {
     /// Seconds between that signal and SIGKILL. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_grace: Option<u32>,
+    /// When it is started again after it has ended: `no`, `on-failure[:N]`, `always`, `unless-stopped`.
+    #[serde(skip_serializing_if = "Restart::is_no")]
+    pub restart: Restart,
+    /// Whether and when it is started as the machine boots.
+    #[serde(skip_serializing_if = "Boot::is_default")]
+    pub boot: Boot,
     /// How many processes and threads there may be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<Amount>,
@@ -147,6 +153,8 @@ impl Default for Spec {
             expose: Vec::new(),
             stop_signal: None,
             stop_grace: None,
+            restart: Restart::No,
+            boot: Boot::default(),
             pids: None,
             files: None,
             files_total: None,

@@ -43,6 +43,8 @@ fn spec_is_as_described() {
         expose: vec!["/home".into()],
         stop_signal: Some("TERM".into()),
         stop_grace: Some(1),
+        restart: pando_api::Restart::Always,
+        boot: pando_api::Boot { autostart: true, priority: 1, delay: 1 },
         pids: Some("5".into()),
         files: Some("64".into()),
         files_total: Some("640".into()),
@@ -65,6 +67,7 @@ fn spec_is_as_described() {
     {
         assert_eq!(keys(&wire[table]), declared(name));
     }
+    assert_eq!(keys(&wire["boot"]), declared("Boot"));
     assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
 }
 

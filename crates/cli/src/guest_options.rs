@@ -4,7 +4,9 @@ use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
-use pando_api::{Address, Link, Network, Profile, Publication, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use pando_api::{
+    Address, Link, Network, Profile, Publication, Restart, Rlimit, SeccompProfile, Spec, SpecError, Volume,
+};
 use std::env::VarError;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -78,6 +80,9 @@ pub(crate) struct GuestOptions {
     /// Let the guest freeze itself with pando-freeze, into so many images at a time
     #[arg(long, value_name = "IMAGES")]
     allow_freeze: Option<u32>,
+    /// When it is started again after it has ended: no, on-failure[:N], always or unless-stopped [default: no]
+    #[arg(long, value_name = "POLICY")]
+    restart: Option<Restart>,
     /// Set a resource limit, such as nofile=1024:4096
     #[arg(long, value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
     ulimit: Vec<(String, Rlimit)>,
@@ -144,6 +149,7 @@ impl GuestOptions {
         spec.init = self.init.or(spec.init);
         spec.stop_signal = self.stop_signal.or(spec.stop_signal);
         spec.stop_grace = self.stop_timeout.or(spec.stop_grace);
+        spec.restart = self.restart.unwrap_or(spec.restart);
         spec.env.extend(self.env.into_iter().flatten());
         spec.rlimits.extend(self.ulimit);
         spec.volumes.extend(self.volume);
@@ -283,7 +289,10 @@ mod tests {
             "INT",
             "--allow-freeze",
             "2",
+            "--restart",
+            "on-failure:3",
         ]);
+        assert_eq!(spec.restart, Restart::OnFailure { most: 3 });
         assert_eq!(spec.env.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b=c".to_owned())]);
         assert_eq!((spec.user.as_deref(), spec.workdir.as_deref()), (Some("bob"), Some("/srv")));
         assert!(spec.volumes[0].read_only && !spec.user_namespace);

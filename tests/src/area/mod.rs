@@ -66,6 +66,7 @@ mod readers;
 mod reboot;
 mod refusals;
 mod reservations;
+mod restarts;
 mod restore;
 mod room;
 mod run;
@@ -242,6 +243,7 @@ const AREAS: &[&[Case]] = &[
     run::CASES,
     lifecycle::CASES,
     background::CASES,
+    restarts::CASES,
     exec::CASES,
     listing::CASES,
     logs::CASES,

@@ -7,7 +7,8 @@ use anyhow::{Context, bail};
 use pando_api::{Method, Process, ProcessNotice};
 use std::os::unix::net::UnixStream;
 
-/// Starts the process of `method`, and leaves it. With a terminal, that is kept open for it, as if its user had detached.
+/// Starts the process of `method`, and leaves it. With a terminal, that is kept open for it, as if its user had
+/// detached.
 pub(crate) fn start_detached(
     root: &StateRoot,
     terminal: bool,

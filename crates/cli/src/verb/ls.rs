@@ -91,6 +91,10 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
             (GuestState::Stopped, Some(code)) => format!("stopped ({code})"),
             (state, _) => state.to_string(),
         };
+        let state = match guest.next_start {
+            Some(due) => format!("{state}, again in {}", span((due - now).max(0))),
+            None => state,
+        };
         table.row([
             guest.name.clone(),
             state,
@@ -119,6 +123,8 @@ mod tests {
             started: Some(1000),
             exit_code: None,
             oom_kills: None,
+            restarts: None,
+            next_start: None,
             command: vec!["sleep".into(), "1".into()],
             trouble: None,
         };
@@ -129,11 +135,13 @@ mod tests {
             exit_code: Some(143),
             ..running.clone()
         };
+        let waiting = GuestStatus { next_start: Some(1063), restarts: Some(1), ..stopped.clone() };
         let expected = "\
-NAME  STATE          PID  UPTIME  SOURCE  COMMAND
-web   running         77   1m 1s  host    sleep 1
-web   stopped (143)    -       -  host    sleep 1
+NAME  STATE                       PID  UPTIME  SOURCE  COMMAND
+web   running                      77   1m 1s  host    sleep 1
+web   stopped (143)                 -       -  host    sleep 1
+web   stopped (143), again in 2s    -       -  host    sleep 1
 ";
-        assert_eq!(table(&[running, stopped], 1061).text(None), expected);
+        assert_eq!(table(&[running, stopped, waiting], 1061).text(None), expected);
     }
 }

@@ -112,10 +112,18 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     // yet, by which that is known here.
     let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
+    let was_up = guest.record.borrow().up;
+    if order.stop {
+        // Its restart policy has nothing to do with this end, which may come before all is done here.
+        guest.is_wanted(&daemon.places, false);
+    }
     let held = match hook_runs::run_before(&hooks, daemon, guest).await {
         Ok(()) => capture(daemon, guest, (name, &running), &order).await,
         Err(fault) => Err(fault),
     };
+    if held.is_err() && was_up && guest.life().is_ok() {
+        guest.is_wanted(&daemon.places, true);
+    }
     if order.stop
         && let Ok(held) = &held
     {

@@ -53,6 +53,8 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
         layers: vec![made.name.clone()],
         exit_code: None,
         oom_kills: None,
+        up: false,
+        restarts: 0,
         frozen_into: None,
     };
     if let Err(fault) = settle(&daemon.places, &name, &record, &spec, &limits.disk) {

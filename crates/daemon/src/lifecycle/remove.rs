@@ -13,6 +13,10 @@ use std::rc::Rc;
 /// Removes a guest at rest; with `force`, a running one too.
 pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) -> Result<(), Fault> {
     let _doing = guest.begin_in_trouble("removed")?;
+    // What follows may fail, and it is to be gone all the same.
+    if force || guest.life().is_err() {
+        guest.is_wanted(&daemon.places, false);
+    }
     if guest.unreached.borrow().is_some() {
         if !force {
             return Err(failure::running(

@@ -46,6 +46,10 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         let message = "a guest that goes away with its command has no disk of its own; give --disk to 'pando create'";
         return Err(failure::bad("disk.size", message));
     }
+    if !spec.restart.is_no() || spec.boot.autostart {
+        let message = "a guest of 'run' goes away with its command, and nothing is left to be started again; 'pando create NAME --start --restart POLICY' makes one that lasts";
+        return Err(failure::bad("restart", message));
+    }
     let reservation = daemon.reserve(&name).await?;
     let (layers, lease) = match layers::live(&source, &spec.expose)? {
         // Its plan is made at once, before anything that would have to be undone.
@@ -62,6 +66,8 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         layers,
         exit_code: None,
         oom_kills: None,
+        up: false,
+        restarts: 0,
         frozen_into: None,
     };
     let shown = request.command.clone();

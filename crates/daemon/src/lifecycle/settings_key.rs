@@ -3,7 +3,8 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 15] = [
+const AT_ONCE: [&str; 17] = [
+    "boot",
     "cpu",
     "disk",
     "env",
@@ -15,6 +16,7 @@ const AT_ONCE: [&str; 15] = [
     "memory.sysv",
     "net",
     "pids",
+    "restart",
     "stop_grace",
     "stop_signal",
     "user",
@@ -68,6 +70,11 @@ fn set(table: &mut toml::Table, key: &str, value: &str) -> Result<(), Fault> {
                     .map_err(|error: pando_api::SpecError| crate::failure::bad(value, error.to_string()))?;
                 toml::Value::try_from(limit).map_err(|error| crate::failure::bad(value, error.to_string()))?
             }
+            "boot" => match (value.parse::<i64>(), value.parse::<bool>()) {
+                (Ok(number), _) => toml::Value::Integer(number),
+                (_, Ok(choice)) => toml::Value::Boolean(choice),
+                _ => toml::Value::String(value.to_owned()),
+            },
             _ => toml::Value::String(value.to_owned()),
         };
         if value.is_empty() {

@@ -22,6 +22,7 @@ pub(crate) async fn stop(
     grace: Option<u32>,
 ) -> Result<(), Fault> {
     let _doing = guest.begin_in_trouble("stopped")?;
+    guest.is_wanted(&daemon.places, false);
     if guest.unreached.borrow().is_some() {
         let spec = guest.spec.borrow().clone();
         let signal = with.or(spec.stop_signal.as_deref()).unwrap_or("TERM").to_owned();
@@ -124,6 +125,9 @@ fn unknown_signal(text: &str) -> Fault {
 /// Sends a signal to a guest's first process; without one, kills it.
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
     let number = with.map_or(Ok(libc::SIGKILL), |text| signal::number(text).ok_or_else(|| unknown_signal(text)))?;
+    if number == libc::SIGKILL || Some(number) == guest.spec.borrow().stop_signal.as_deref().and_then(signal::number) {
+        guest.is_wanted(&daemon.places, false);
+    }
     if let Some(slot) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.slot) {
         takeover::ask(&daemon.field, slot, number);
         return Ok(());

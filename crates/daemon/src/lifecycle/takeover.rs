@@ -20,6 +20,7 @@ use crate::state::guest::{Guest, Running, Unreached};
 use crate::state::lives::Lives;
 use crate::state::record::RunRecord;
 use crate::state::{processes, record};
+use crate::supervision::restarts;
 use pando_api::{Fault, GuestState};
 use pando_guest::Places;
 use pando_guest::seed::SeedLink;
@@ -252,6 +253,8 @@ async fn gone(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) {
     guest.ends.send_modify(|ends| *ends += 1);
     if guest.ephemeral {
         forget::forget(daemon, guest);
+    } else if !run.errand {
+        restarts::after_unseen_end(daemon, guest);
     }
 }
 

@@ -4,8 +4,8 @@ use crate::state::ending::Ending;
 use crate::state::guest::Guest;
 use pando_api::GuestState;
 
-/// How the life that a guest is in ends; of one at rest, how the last one did. One that asks to be started again has not
-/// ended.
+/// How the life that a guest is in ends; of one at rest, how the last one did. One that asks to be started again has
+/// not ended.
 pub(crate) async fn for_end(guest: &Guest) -> Option<i32> {
     let mut rests = guest.ends.subscribe();
     loop {

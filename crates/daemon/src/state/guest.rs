@@ -6,6 +6,7 @@ use crate::state::damage::Damage;
 use crate::state::ending::Ending;
 use crate::state::record;
 use crate::state::record::{GuestRecord, LOG, RECORD, RunRecord};
+use crate::state::restarts::Restarts;
 use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
@@ -40,6 +41,7 @@ pub(crate) struct Guest {
     pub(crate) unreached: RefCell<Option<Unreached>>,
     /// What is wrong with its files.
     pub(crate) damage: RefCell<Option<Damage>>,
+    pub(crate) restarts: Restarts,
 }
 
 /// A guest that an earlier daemon left running, and that this one cannot work with yet.
@@ -119,6 +121,7 @@ impl Guest {
             ends: watch::Sender::new(0),
             unreached: RefCell::default(),
             damage: RefCell::default(),
+            restarts: Restarts::default(),
         })
     }
 
@@ -150,6 +153,21 @@ impl Guest {
     pub(crate) fn goes_on(&self, places: &Places) -> Result<(), Fault> {
         let was_frozen = self.record.borrow_mut().frozen_into.take().is_some();
         if was_frozen { self.remember(places) } else { Ok(()) }
+    }
+
+    /// Somebody wants it to run, or to be at rest: what its restart policy goes by from now on, and the next daemon's.
+    pub(crate) fn is_wanted(&self, places: &Places, up: bool) {
+        self.restarts.give_up();
+        let mut record = self.record.borrow_mut();
+        let up = up && !self.spec.borrow().restart.is_no();
+        if (record.up, record.restarts) == (up, 0) {
+            return;
+        }
+        (record.up, record.restarts) = (up, 0);
+        drop(record);
+        if let Err(fault) = self.remember(places) {
+            tracing::warn!(%fault, guest = %self.name, "a daemon that comes may start or leave it against what was asked");
+        }
     }
 
     /// Begins to do something to it that nothing else may happen beside.
@@ -255,6 +273,8 @@ impl Guest {
             started: running.as_ref().map(|running| running.started),
             exit_code: record.exit_code,
             oom_kills: record.oom_kills,
+            restarts: Some(record.restarts).filter(|restarts| *restarts > 0),
+            next_start: self.restarts.due(),
             command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
             trouble: self.trouble(),
         }

@@ -28,9 +28,20 @@ pub(crate) struct GuestRecord {
     /// How many of its processes the kernel killed for want of memory then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oom_kills: Option<u64>,
+    /// Whether its restart policy is to have it run: it was started, and nobody has stopped it since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) up: bool,
+    /// How often its policy has started it since somebody did.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) restarts: u32,
     /// The image that it was frozen into when it was stopped, unless it has been started since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) frozen_into: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's.
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What is needed to find a running guest again (`run/guests/NAME.json`).

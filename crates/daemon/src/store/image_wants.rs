@@ -55,6 +55,9 @@ impl Wants {
             cap_drop: _,
             stop_signal: _,
             stop_grace: _,
+            // Clones have none of these, and one that is restored had them here.
+            restart: _,
+            boot: _,
             // How a network is reached that has to be granted itself.
             link: _,
             // The profile that goes with it.
