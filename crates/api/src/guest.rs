@@ -68,6 +68,9 @@ pub struct GuestStatus {
     /// When its restart policy starts it next, in seconds since the epoch; absent: it does not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub next_start: Option<i64>,
+    /// What its user notes about it, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub labels: BTreeMap<String, String>,
     /// The command that the guest runs, and its arguments.
     pub command: Vec<String>,
     /// What is wrong with it, and what to do, in sentences.

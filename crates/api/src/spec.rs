@@ -13,6 +13,12 @@ pub struct Spec {
     /// What the guest runs, as the first process below its init. Empty: the guest idles, ready for `exec`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// What `command` is the arguments of. Default: what the image says. It is part of `command` once the guest is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// What its user notes about it, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The guest's own init, run as its first process in place of Pando's: a path inside the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
@@ -132,6 +138,8 @@ impl Default for Spec {
     fn default() -> Self {
         Self {
             command: Vec::new(),
+            entrypoint: None,
+            labels: BTreeMap::new(),
             init: None,
             hostname: None,
             user: None,

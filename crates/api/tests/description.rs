@@ -29,6 +29,8 @@ fn keys(value: &serde_json::Value) -> Vec<String> {
 fn spec_is_as_described() {
     let full = Spec {
         command: vec!["x".into()],
+        entrypoint: Some(Vec::new()),
+        labels: BTreeMap::from([("a".into(), "b".into())]),
         init: Some("/sbin/init".into()),
         hostname: Some("h".into()),
         user: Some("u".into()),

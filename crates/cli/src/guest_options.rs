@@ -1,5 +1,6 @@
 //! The options of `run` and `create`, and the spec that they make.
 
+use crate::env_file::{self, EnvFile};
 use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
@@ -25,6 +26,16 @@ pub(crate) struct GuestOptions {
     /// Set an environment variable; without a value, take the caller's
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
     env: Vec<Option<(String, String)>>,
+    /// Set the variables that stand in a file, NAME=VALUE a line; those of --env win
+    #[arg(long, value_name = "FILE", value_parser = env_file::read)]
+    env_file: Vec<EnvFile>,
+    /// Run this in the place of the image's entrypoint; the words after the options are its arguments, and it has no
+    /// others
+    #[arg(long, value_name = "PROGRAM")]
+    entrypoint: Option<String>,
+    /// Note something about the guest, for `pando ls --filter label=NAME[=VALUE]`
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = label)]
+    label: Vec<(String, String)>,
     /// Run the command as this user of the guest: NAME, UID, NAME:GROUP or UID:GID
     #[arg(short, long)]
     user: Option<String>,
@@ -150,7 +161,13 @@ impl GuestOptions {
         spec.stop_signal = self.stop_signal.or(spec.stop_signal);
         spec.stop_grace = self.stop_timeout.or(spec.stop_grace);
         spec.restart = self.restart.unwrap_or(spec.restart);
+        spec.env.extend(self.env_file.into_iter().flat_map(|file| file.0));
         spec.env.extend(self.env.into_iter().flatten());
+        spec.labels.extend(self.label);
+        if let Some(program) = self.entrypoint {
+            // An empty one takes the image's away.
+            spec.entrypoint = Some(Some(program).filter(|program| !program.is_empty()).into_iter().collect());
+        }
         spec.rlimits.extend(self.ulimit);
         spec.volumes.extend(self.volume);
         spec.expose.extend(self.expose);
@@ -212,6 +229,15 @@ pub(crate) fn environment(word: &str) -> Result<Option<(String, String)>, String
         return Err(format!("'{word}' is not NAME=VALUE; for example --env LANG=C.UTF-8"));
     }
     Ok(value.map(|value| (name.to_owned(), value)))
+}
+
+/// `NAME=VALUE`, or a name alone.
+fn label(word: &str) -> Result<(String, String), String> {
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    match name.is_empty() || word.contains(char::is_control) {
+        true => Err(format!("'{}' is not NAME or NAME=VALUE; for example --label tier=front", word.escape_debug())),
+        false => Ok((name.to_owned(), value.to_owned())),
+    }
 }
 
 /// `HOST:GUEST[:ro]`, where HOST may also be written relative to the current directory, with a dot in front.
@@ -291,7 +317,15 @@ mod tests {
             "2",
             "--restart",
             "on-failure:3",
+            "-l",
+            "tier=front",
+            "--label",
+            "own",
+            "--entrypoint",
+            "/e",
         ]);
+        assert_eq!((spec.labels["tier"].as_str(), spec.labels["own"].as_str()), ("front", ""));
+        assert_eq!(spec.entrypoint, Some(vec!["/e".to_owned()]));
         assert_eq!(spec.restart, Restart::OnFailure { most: 3 });
         assert_eq!(spec.env.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b=c".to_owned())]);
         assert_eq!((spec.user.as_deref(), spec.workdir.as_deref()), (Some("bob"), Some("/srv")));
@@ -301,6 +335,15 @@ mod tests {
         assert_eq!((spec.cap_add, spec.cap_drop), (vec!["NET_RAW".to_owned()], vec!["ALL".to_owned()]));
         assert_eq!(spec.rlimits["nofile"], Rlimit { soft: Some(1), hard: Some(2) });
         assert_eq!((spec.stop_grace, spec.stop_signal.as_deref()), (Some(3), Some("INT")));
+    }
+
+    #[test]
+    fn variables_on_the_line_win_over_those_of_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "A=1\nB=2\n").unwrap();
+        let spec = spec(&["-e", "A=3", "--env-file", file.path().to_str().unwrap()]);
+        assert_eq!((spec.env["A"].as_str(), spec.env["B"].as_str()), ("3", "2"));
+        assert!(options(&["--env-file", "/no/such/file"]).is_err());
     }
 
     #[test]

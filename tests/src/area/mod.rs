@@ -40,6 +40,7 @@ mod full_disk;
 mod generation;
 mod getting_started;
 mod given_devices;
+mod habits;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -244,6 +245,7 @@ const AREAS: &[&[Case]] = &[
     lifecycle::CASES,
     background::CASES,
     restarts::CASES,
+    habits::CASES,
     exec::CASES,
     listing::CASES,
     logs::CASES,

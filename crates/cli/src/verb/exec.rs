@@ -1,6 +1,7 @@
 //! `pando exec` and `pando shell`: a process in a guest that runs.
 
 use super::Verb;
+use crate::env_file::{self, EnvFile};
 use crate::guest_options::environment;
 use crate::session::{TerminalOptions, attach, start_detached};
 use crate::state_root::StateRoot;
@@ -38,6 +39,9 @@ struct ProcessOptions {
     /// Set an environment variable; without a value, take the caller's
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
     env: Vec<Option<(String, String)>>,
+    /// Set the variables that stand in a file, NAME=VALUE a line; those of --env win
+    #[arg(long, value_name = "FILE", value_parser = env_file::read)]
+    env_file: Vec<EnvFile>,
     /// Run as this user of the guest: NAME, UID, NAME:GROUP or UID:GID [default: the guest's]
     #[arg(short, long)]
     user: Option<String>,
@@ -48,7 +52,8 @@ struct ProcessOptions {
 
 impl ProcessOptions {
     fn into_process(self, command: Vec<String>) -> Process {
-        let env = self.env.into_iter().flatten().collect();
+        let of_files = self.env_file.into_iter().flat_map(|file| file.0);
+        let env = of_files.chain(self.env.into_iter().flatten()).collect();
         Process { command, env, user: self.user, workdir: self.workdir, ..Process::default() }
     }
 }

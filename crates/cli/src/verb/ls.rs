@@ -1,10 +1,12 @@
 //! `pando ls`: the guests.
 
 use super::Verb;
+use crate::guest_filter::{Filter, fits};
 use crate::replies::{Guests, StoreUsed};
 use crate::size::size;
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
+use crate::template::Template;
 use crate::time_span::span;
 use anyhow::Context;
 use pando_api::{GuestState, GuestStatus, Method, StoreUsage};
@@ -18,6 +20,12 @@ pub(crate) struct Ls {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Only those that are so: name=PART, status=STATE, source=SOURCE, exited=CODE, label=NAME[=VALUE]
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    filter: Vec<Filter>,
+    /// A line each in these words, such as '{{.name}} {{.state}}'
+    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["json", "quiet", "size"])]
+    format: Option<Template>,
     /// With what each takes of the disk: its own, and what it shares with others
     #[arg(short, long, conflicts_with = "quiet")]
     size: bool,
@@ -34,13 +42,21 @@ Examples:
   pando ls
   pando ls -q                                          names only
   pando ls --size
+  pando rm $(pando ls -q --filter status=stopped)      those that do not run
+  pando ls --filter label=tier=front --format '{{.name}} {{.pid}}'
   pando ls --json | jq -r '.[] | select(.state == \"running\") | .name'";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;
         let guests = client.call::<Guests>(Method::List {}).context("cannot list the guests")?.guests;
-        if self.size {
-            let usage = client.call::<StoreUsed>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
+        let guests: Vec<_> = guests.into_iter().filter(|guest| fits(&self.filter, guest)).collect();
+        if let Some(format) = &self.format {
+            let line = |guest| format.fill(&serde_json::to_value(guest)?);
+            print(&guests.iter().map(line).collect::<anyhow::Result<String>>()?)?;
+        } else if self.size {
+            let mut usage =
+                client.call::<StoreUsed>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
+            usage.guests.retain(|used| guests.iter().any(|guest| guest.name == used.name));
             if self.json { print_json(&usage.guests)? } else { sizes(&usage).print()? }
         } else if self.json {
             print_json(&guests)?;
@@ -110,6 +126,7 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_guest_is_a_line() {
@@ -125,6 +142,7 @@ mod tests {
             oom_kills: None,
             restarts: None,
             next_start: None,
+            labels: BTreeMap::new(),
             command: vec!["sleep".into(), "1".into()],
             trouble: None,
         };

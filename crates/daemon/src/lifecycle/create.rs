@@ -108,6 +108,10 @@ pub(crate) fn check_words(spec: &Spec) -> Result<(), Fault> {
             format!("--init '{init}' is not an absolute path inside the guest; for example /sbin/init"),
         ));
     }
+    if spec.entrypoint.is_some() && spec.init.is_some() {
+        let message = "a guest runs its own init (init) or a program with arguments (entrypoint), and not both; what stands after the options is the init's arguments";
+        return Err(failure::bad("entrypoint", message));
+    }
     if let Some(text) = spec.stop_signal.as_ref().filter(|text| pando_kernel::signal::number(text).is_none()) {
         return Err(failure::bad(
             text,

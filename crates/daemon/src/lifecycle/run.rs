@@ -16,7 +16,7 @@ use crate::warm::ready_roots::{ReadyRoot, RootKind};
 use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
 use pando_guest::GuestName;
 use pando_guest::plan::{SproutKind, Stdio};
-use pando_guest::source::Source;
+use pando_guest::source::{Source, Suggested};
 use pando_store::Lease;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -53,7 +53,10 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     let reservation = daemon.reserve(&name).await?;
     let (layers, lease) = match layers::live(&source, &spec.expose)? {
         // Its plan is made at once, before anything that would have to be undone.
-        Some(layers) => (layers, None),
+        Some(layers) => {
+            layers::complete(&mut spec, &Suggested::default());
+            (layers, None)
+        }
         None => {
             create::check_plan(&name, &spec)?;
             unpacked(daemon, &name, &source, &mut spec).await?

@@ -3,13 +3,14 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 17] = [
+const AT_ONCE: [&str; 18] = [
     "boot",
     "cpu",
     "disk",
     "env",
     "files_total",
     "io",
+    "labels",
     "memory.limit",
     "memory.reserve",
     "memory.swap",

@@ -275,6 +275,7 @@ impl Guest {
             oom_kills: record.oom_kills,
             restarts: Some(record.restarts).filter(|restarts| *restarts > 0),
             next_start: self.restarts.due(),
+            labels: spec.labels.clone(),
             command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
             trouble: self.trouble(),
         }

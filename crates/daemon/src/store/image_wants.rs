@@ -47,6 +47,8 @@ impl Wants {
         let Spec {
             // What is the guest's own matter.
             command: _,
+            entrypoint: _,
+            labels: _,
             hostname: _,
             user: _,
             workdir: _,
