@@ -43,6 +43,9 @@ pub struct GuestStatus {
     pub name: String,
     /// Whether the guest runs, is frozen, or is at rest.
     pub state: GuestState,
+    /// Whether its processes stand still because somebody paused it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub paused: bool,
     /// Host pid of its first process, when it runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pid: Option<i32>,

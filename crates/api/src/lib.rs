@@ -21,6 +21,7 @@ mod resources;
 mod restart;
 mod spec;
 mod store;
+mod tmpfs;
 mod wish;
 
 pub use address::{Address, AddressError};
@@ -35,6 +36,7 @@ pub use store::{
     Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
 };
 
+pub use tmpfs::{Tmpfs, TmpfsError};
 pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
 
 /// The name of Pando's varlink interface.

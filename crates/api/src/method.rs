@@ -104,6 +104,12 @@ pub enum Method {
     Stop { name: String, signal: Option<String>, grace: Option<u32> },
     #[serde(rename = "org.pando.Guests.Restart")]
     Restart { name: String, grace: Option<u32> },
+    #[serde(rename = "org.pando.Guests.Pause")]
+    Pause { name: String },
+    #[serde(rename = "org.pando.Guests.Unpause")]
+    Unpause { name: String },
+    #[serde(rename = "org.pando.Guests.Rename")]
+    Rename { name: String, to: String },
     #[serde(rename = "org.pando.Guests.Wait")]
     Wait { name: String },
     #[serde(rename = "org.pando.Guests.Kill")]

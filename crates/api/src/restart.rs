@@ -100,7 +100,7 @@ pub struct Boot {
 }
 
 impl Boot {
-    /// Whether nothing is said.
+    /// Whether nothing is said about it.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

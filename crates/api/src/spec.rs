@@ -1,7 +1,7 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
 use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
-use crate::{Address, Boot, Publication, Restart};
+use crate::{Address, Boot, Publication, Restart, Tmpfs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,8 @@ pub struct Spec {
     /// What the guest runs, as the first process below its init. Empty: the guest idles, ready for `exec`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// What `command` is the arguments of. Default: what the image says. It is part of `command` once the guest is made.
+    /// What `command` is the arguments of. Default: what the image says. It is part of `command` once the guest is
+    /// made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
     /// What its user notes about it, by name.
@@ -53,6 +54,9 @@ pub struct Spec {
     /// Host directories or files shown inside.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
+    /// File systems in memory that it has from its start: `PATH[:size=SIZE,mode=MODE,exec]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tmpfs: Vec<Tmpfs>,
     /// Capabilities added to the profile's set, by name (`NET_RAW` or `CAP_NET_RAW`; `ALL`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cap_add: Vec<String>,
@@ -152,6 +156,7 @@ impl Default for Spec {
             dns: Vec::new(),
             user_namespace: true,
             volumes: Vec::new(),
+            tmpfs: Vec::new(),
             cap_add: Vec::new(),
             cap_drop: Vec::new(),
             profile: None,

@@ -38,6 +38,7 @@ fn spec_is_as_described() {
         env: BTreeMap::from([("A".into(), "b".into())]),
         addresses: vec!["10.9.0.5/24".parse().unwrap()],
         volumes: vec!["/a:/b:ro".parse().unwrap()],
+        tmpfs: vec!["/run:size=1m".parse().unwrap()],
         cap_add: vec!["NET_RAW".into()],
         cap_drop: vec!["ALL".into()],
         allow_freeze: 1,

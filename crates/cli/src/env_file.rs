@@ -11,8 +11,8 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnvFile(pub(crate) Vec<(String, String)>);
 
-/// Reads `NAME=VALUE` lines. `NAME` alone takes the caller's value; lines that begin with # say nothing. A value goes to
-/// the end of its line, quotes and blanks included.
+/// Reads `NAME=VALUE` lines. `NAME` alone takes the caller's value; lines that begin with # say nothing. A value goes
+/// to the end of its line, quotes and blanks included.
 pub(crate) fn read(path: &str) -> anyhow::Result<EnvFile> {
     let unread = || format!("cannot read the variables in '{path}'");
     let mut text = String::new();

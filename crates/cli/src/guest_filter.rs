@@ -49,6 +49,7 @@ impl Filter {
     fn fits(&self, guest: &GuestStatus) -> bool {
         match self {
             Self::Name(part) => guest.name.contains(part.as_str()),
+            Self::State(state) if state == "paused" => guest.paused,
             Self::State(state) => guest.state.to_string() == *state,
             Self::Source(source) => guest.source.starts_with(source.as_str()),
             Self::Exited(code) => guest.pid.is_none() && guest.exit_code == Some(*code),
@@ -80,6 +81,7 @@ mod tests {
         let guest = GuestStatus {
             name: "web-1".into(),
             state: GuestState::Stopped,
+            paused: false,
             pid: None,
             source: "debian:bookworm".into(),
             ephemeral: false,

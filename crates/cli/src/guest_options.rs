@@ -6,7 +6,7 @@ use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
 use pando_api::{
-    Address, Link, Network, Profile, Publication, Restart, Rlimit, SeccompProfile, Spec, SpecError, Volume,
+    Address, Link, Network, Profile, Publication, Restart, Rlimit, SeccompProfile, Spec, SpecError, Tmpfs, Volume,
 };
 use std::env::VarError;
 use std::net::IpAddr;
@@ -45,6 +45,9 @@ pub(crate) struct GuestOptions {
     /// Show a directory or file of the host inside
     #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
     volume: Vec<Volume>,
+    /// Put a file system in memory there: what is written to it is gone with the guest's run
+    #[arg(long, value_name = "PATH[:size=SIZE,mode=MODE,exec]")]
+    tmpfs: Vec<Tmpfs>,
     /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses), private (one of
     /// the guests', behind the host) or host (the host's, unrestricted) [default: none]
     #[arg(long, alias = "network", value_name = "KIND")]
@@ -170,6 +173,7 @@ impl GuestOptions {
         }
         spec.rlimits.extend(self.ulimit);
         spec.volumes.extend(self.volume);
+        spec.tmpfs.extend(self.tmpfs);
         spec.expose.extend(self.expose);
         spec.cap_add.extend(self.cap_add);
         spec.cap_drop.extend(self.cap_drop);

@@ -7,6 +7,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("habits::images_by_name_are_answered", images_by_name_are_answered),
     Case::new("habits::verbs_and_options_of_others_are_answered", verbs_and_options_of_others_are_answered),
     Case::new("habits::variables_come_from_files", variables_come_from_files),
+    Case::new("habits::file_systems_in_memory", file_systems_in_memory),
     Case::new("habits::guests_are_picked_by_filters", guests_are_picked_by_filters),
     Case::new("habits::lines_are_worded_by_templates", lines_are_worded_by_templates),
 ];
@@ -64,6 +65,36 @@ fn variables_come_from_files(sandbox: &Sandbox) {
     sandbox.pando(["exec", "--env-file", &file, "web", "sh", "-c", "echo $A $B"]).run().says("another b # c\n");
     std::fs::write(sandbox.scratch().join("variables"), "A=1\nexport B=2\n").expect("a file");
     answered(sandbox, &["exec", "--env-file", &file, "web", "true"], 125, &["line 2", "export B"]);
+}
+
+fn file_systems_in_memory(sandbox: &Sandbox) {
+    let outside = sandbox.scratch().join("outside");
+    std::fs::create_dir_all(&outside).expect("a directory");
+    let volume = format!("{}:/srv/memory/volume", outside.display());
+    let options = ["-v", &volume, "--tmpfs", "/srv/memory:size=1m,mode=755", "--tmpfs", "/tmp/programs:exec"];
+    sandbox.guest("web", &options);
+    let shown = "stat -f -c %T /srv/memory; stat -c %a /srv/memory /tmp/programs; grep ' /srv/memory ' /proc/mounts";
+    let shown = sandbox.exec_sh("web", shown).ok();
+    assert!(shown.starts_with("tmpfs\n755\n1777\n"), "{shown}");
+    for word in ["size=1024k", "nosuid", "nodev", "noexec"] {
+        assert!(shown.contains(word), "no {word} in {shown}");
+    }
+    let script = "cd /tmp/programs; cp /bin/busybox true; ./true && cp true /srv/memory; /srv/memory/true";
+    sandbox.exec_sh("web", script).run().ended_with(126);
+    sandbox.exec_sh("web", "rm /srv/memory/true; head -c 2000000 /dev/zero >/srv/memory/large").run().ended_with(1);
+    sandbox.exec_sh("web", "rm /srv/memory/large; : >/srv/memory/volume/kept; echo gone >/srv/memory/gone").ok();
+    assert!(outside.join("kept").exists(), "the volume lies above the file system in memory");
+    sandbox.pando(["restart", "-t", "0", "web"]).ok();
+    sandbox.exec_sh("web", "ls /srv/memory").run().says("volume\n");
+    // What is in it is memory, and an image has that.
+    sandbox.guest("warm", &["--tmpfs", "/srv/memory:size=1m"]);
+    sandbox.exec_sh("warm", "echo in memory >/srv/memory/kept").ok();
+    sandbox.pando(["freeze", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "clone"]).ok();
+    sandbox.exec_sh("clone", "cat /srv/memory/kept; stat -f -c %T /srv/memory").run().says("in memory\ntmpfs\n");
+    answered(sandbox, &["run", "--tmpfs", "/run:size=much", "--", "true"], 125, &["size=much", "--tmpfs"]);
+    answered(sandbox, &["run", "--tmpfs", "/proc", "--", "true"], 125, &["/proc"]);
+    answered(sandbox, &["run", "-v", "/etc:/x", "--tmpfs", "/x", "--", "true"], 125, &["/x"]);
 }
 
 fn guests_are_picked_by_filters(sandbox: &Sandbox) {

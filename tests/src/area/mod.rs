@@ -77,6 +77,7 @@ mod settings;
 mod shared_counts;
 mod signed_images;
 mod standard_streams;
+mod standing_still;
 mod state_root;
 mod store;
 mod store_crash;
@@ -246,6 +247,7 @@ const AREAS: &[&[Case]] = &[
     background::CASES,
     restarts::CASES,
     habits::CASES,
+    standing_still::CASES,
     exec::CASES,
     listing::CASES,
     logs::CASES,

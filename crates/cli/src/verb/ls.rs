@@ -105,6 +105,7 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
                 format!("stopped ({code}, out of memory)")
             }
             (GuestState::Stopped, Some(code)) => format!("stopped ({code})"),
+            (state, _) if guest.paused => format!("{state} (paused)"),
             (state, _) => state.to_string(),
         };
         let state = match guest.next_start {
@@ -133,6 +134,7 @@ mod tests {
         let running = GuestStatus {
             name: "web".into(),
             state: GuestState::Running,
+            paused: false,
             pid: Some(77),
             source: "host".into(),
             ephemeral: false,

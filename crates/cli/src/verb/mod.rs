@@ -20,6 +20,7 @@ mod logs;
 mod ls;
 mod man;
 mod move_command;
+mod prune;
 mod ps;
 mod restore;
 mod run;
@@ -103,6 +104,10 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Restart>(),
     Entry::of::<lifecycle::Kill>(),
     Entry::of::<wait::Wait>(),
+    Entry::of::<lifecycle::Pause>(),
+    Entry::of::<lifecycle::Unpause>(),
+    Entry::of::<lifecycle::Rename>(),
+    Entry::of::<prune::Prune>(),
     Entry::of::<lifecycle::Rm>(),
     Entry::of::<lifecycle::Repair>(),
     Entry::of::<freeze::Freeze>(),

@@ -95,6 +95,7 @@ pub(crate) async fn begin(
     mut stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     let running = guest.life()?;
+    guest.goes()?;
     let kills = kills(&daemon.resources, guest);
     let builder = ExecBuilder {
         name: guest.name.clone(),

@@ -134,6 +134,7 @@ pub(crate) async fn clear_away(
     crate::crash::point("end.cleared");
     record::remove_run(&daemon.places, &guest.name);
     *guest.running.borrow_mut() = None;
+    guest.paused.set(false);
     crate::store::hot_layers::note(daemon, guest);
     let detail = ending.exit_code().map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
     let killed = match running.oom_kills.get() {

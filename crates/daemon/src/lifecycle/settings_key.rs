@@ -103,6 +103,10 @@ fn typed(key: &str, value: &str) -> toml::Value {
             toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
         }
         "addresses" | "publish" | "dns" | "cap_add" | "cap_drop" | "expose" => words(value),
+        // Its options have commas in them.
+        "tmpfs" => {
+            toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
+        }
         _ => match (value.parse::<i64>(), value.parse::<bool>()) {
             (Ok(number), _) if matches!(key, "stop_grace" | "allow_freeze") => toml::Value::Integer(number),
             (_, Ok(choice)) if key == "user_namespace" => toml::Value::Boolean(choice),

@@ -3,7 +3,7 @@
 use crate::failure;
 use crate::launch::exec;
 use crate::lifecycle::kill::{PATIENCE, gone, kill_all};
-use crate::lifecycle::takeover;
+use crate::lifecycle::{pause, takeover};
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, GuestState};
@@ -43,6 +43,8 @@ pub(crate) async fn halt(
     grace: Option<u32>,
 ) -> Result<(), Fault> {
     let asking = asking(guest, running, with)?;
+    // It could not answer otherwise.
+    pause::go_on(daemon, guest)?;
     let grace = grace.or(guest.spec.borrow().stop_grace).unwrap_or(GRACE);
     guest.state.set(GuestState::Stopping);
     daemon.events.tell(guest.name.as_ref(), "stop", Some(asking.to_string()));

@@ -174,6 +174,7 @@ async fn begin(
     *guest.unreached.borrow_mut() = None;
     *guest.running.borrow_mut() = Some(Rc::clone(&running));
     guest.state.set(GuestState::Running);
+    guest.paused.set(run.paused && ended.is_none());
     match ended {
         Some(status) => {
             supervisor::finish(daemon, guest, &running, Some(status)).await;

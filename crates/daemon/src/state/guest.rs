@@ -42,6 +42,8 @@ pub(crate) struct Guest {
     /// What is wrong with its files.
     pub(crate) damage: RefCell<Option<Damage>>,
     pub(crate) restarts: Restarts,
+    /// Whether somebody has paused it.
+    pub(crate) paused: Cell<bool>,
 }
 
 /// A guest that an earlier daemon left running, and that this one cannot work with yet.
@@ -122,6 +124,7 @@ impl Guest {
             unreached: RefCell::default(),
             damage: RefCell::default(),
             restarts: Restarts::default(),
+            paused: Cell::new(false),
         })
     }
 
@@ -208,6 +211,11 @@ impl Guest {
         running.ok_or_else(|| self.out_of_reach().unwrap_or_else(|| failure::not_running(&self.name)))
     }
 
+    /// Refuses what has to go on inside while somebody has paused it.
+    pub(crate) fn goes(&self) -> Result<(), Fault> {
+        if self.paused.get() { Err(failure::paused(&self.name)) } else { Ok(()) }
+    }
+
     /// Whether nothing is known of it but its name.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.damage.borrow().as_ref().is_some_and(|damage| !damage.known)
@@ -266,6 +274,7 @@ impl Guest {
         GuestStatus {
             name: self.name.to_string(),
             state: self.state.get(),
+            paused: self.paused.get(),
             pid: running.as_ref().map(|running| running.pid),
             source: record.source.clone(),
             ephemeral: self.ephemeral,

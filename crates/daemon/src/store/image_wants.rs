@@ -62,6 +62,8 @@ impl Wants {
             boot: _,
             // How a network is reached that has to be granted itself.
             link: _,
+            // It takes of the memory that the guest has.
+            tmpfs: _,
             // The profile that goes with it.
             init: _,
             profile: _,
