@@ -43,6 +43,9 @@ pub struct GuestStatus {
     pub name: String,
     /// Whether the guest runs, is frozen, or is at rest.
     pub state: GuestState,
+    /// Whether its processes stand still because somebody paused it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub paused: bool,
     /// Host pid of its first process, when it runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pid: Option<i32>,
@@ -62,6 +65,15 @@ pub struct GuestStatus {
     /// absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub oom_kills: Option<u64>,
+    /// How often its restart policy has started it since somebody did; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub restarts: Option<u32>,
+    /// When its restart policy starts it next, in seconds since the epoch; absent: it does not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_start: Option<i64>,
+    /// What its user notes about it, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub labels: BTreeMap<String, String>,
     /// The command that the guest runs, and its arguments.
     pub command: Vec<String>,
     /// What is wrong with it, and what to do, in sentences.

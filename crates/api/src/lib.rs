@@ -18,8 +18,10 @@ mod guest;
 mod method;
 mod publication;
 mod resources;
+mod restart;
 mod spec;
 mod store;
+mod tmpfs;
 mod wish;
 
 pub use address::{Address, AddressError};
@@ -28,11 +30,13 @@ pub use guest::{Event, GuestState, GuestStatus, ImageInspection, ImageStatus, In
 pub use method::{AddressChange, Copying, Method, MethodCall, PartOf, Process, ProcessNotice, Progress, Reply};
 pub use publication::{Protocol, Publication, PublicationError};
 pub use resources::{GuestUse, HeldLimit, MachineUse, Sample, WatchdogState, WatchdogStep};
+pub use restart::{Boot, Restart, RestartError};
 pub use spec::{Link, Network, Profile, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 pub use store::{
     Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
 };
 
+pub use tmpfs::{Tmpfs, TmpfsError};
 pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
 
 /// The name of Pando's varlink interface.

@@ -28,6 +28,10 @@ pub struct Process {
     /// Who runs it. Default: the guest's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Whether nobody stands for it: what a command of `Run` prints goes into the guest's log, what one of `Exec`
+    /// prints goes nowhere, and there is no input. The call carries no descriptors then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub detached: bool,
     /// Whether it gets a terminal.
     pub terminal: bool,
     /// How many rows that terminal has.
@@ -100,6 +104,14 @@ pub enum Method {
     Stop { name: String, signal: Option<String>, grace: Option<u32> },
     #[serde(rename = "org.pando.Guests.Restart")]
     Restart { name: String, grace: Option<u32> },
+    #[serde(rename = "org.pando.Guests.Pause")]
+    Pause { name: String },
+    #[serde(rename = "org.pando.Guests.Unpause")]
+    Unpause { name: String },
+    #[serde(rename = "org.pando.Guests.Rename")]
+    Rename { name: String, to: String },
+    #[serde(rename = "org.pando.Guests.Wait")]
+    Wait { name: String },
     #[serde(rename = "org.pando.Guests.Kill")]
     Kill { name: String, signal: Option<String> },
     #[serde(rename = "org.pando.Guests.Remove")]

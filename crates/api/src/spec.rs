@@ -1,7 +1,7 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
 use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
-use crate::{Address, Publication};
+use crate::{Address, Boot, Publication, Restart, Tmpfs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,6 +13,13 @@ pub struct Spec {
     /// What the guest runs, as the first process below its init. Empty: the guest idles, ready for `exec`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// What `command` is the arguments of. Default: what the image says. It is part of `command` once the guest is
+    /// made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// What its user notes about it, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The guest's own init, run as its first process in place of Pando's: a path inside the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
@@ -47,6 +54,9 @@ pub struct Spec {
     /// Host directories or files shown inside.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
+    /// File systems in memory that it has from its start: `PATH[:size=SIZE,mode=MODE,exec]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tmpfs: Vec<Tmpfs>,
     /// Capabilities added to the profile's set, by name (`NET_RAW` or `CAP_NET_RAW`; `ALL`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cap_add: Vec<String>,
@@ -74,6 +84,12 @@ pub struct Spec {
     /// Seconds between that signal and SIGKILL. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_grace: Option<u32>,
+    /// When it is started again after it has ended: `no`, `on-failure[:N]`, `always`, `unless-stopped`.
+    #[serde(skip_serializing_if = "Restart::is_no")]
+    pub restart: Restart,
+    /// Whether and when it is started as the machine boots.
+    #[serde(skip_serializing_if = "Boot::is_default")]
+    pub boot: Boot,
     /// How many processes and threads there may be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<Amount>,
@@ -126,6 +142,8 @@ impl Default for Spec {
     fn default() -> Self {
         Self {
             command: Vec::new(),
+            entrypoint: None,
+            labels: BTreeMap::new(),
             init: None,
             hostname: None,
             user: None,
@@ -138,6 +156,7 @@ impl Default for Spec {
             dns: Vec::new(),
             user_namespace: true,
             volumes: Vec::new(),
+            tmpfs: Vec::new(),
             cap_add: Vec::new(),
             cap_drop: Vec::new(),
             profile: None,
@@ -147,6 +166,8 @@ impl Default for Spec {
             expose: Vec::new(),
             stop_signal: None,
             stop_grace: None,
+            restart: Restart::No,
+            boot: Boot::default(),
             pids: None,
             files: None,
             files_total: None,

@@ -29,6 +29,8 @@ fn keys(value: &serde_json::Value) -> Vec<String> {
 fn spec_is_as_described() {
     let full = Spec {
         command: vec!["x".into()],
+        entrypoint: Some(Vec::new()),
+        labels: BTreeMap::from([("a".into(), "b".into())]),
         init: Some("/sbin/init".into()),
         hostname: Some("h".into()),
         user: Some("u".into()),
@@ -36,6 +38,7 @@ fn spec_is_as_described() {
         env: BTreeMap::from([("A".into(), "b".into())]),
         addresses: vec!["10.9.0.5/24".parse().unwrap()],
         volumes: vec!["/a:/b:ro".parse().unwrap()],
+        tmpfs: vec!["/run:size=1m".parse().unwrap()],
         cap_add: vec!["NET_RAW".into()],
         cap_drop: vec!["ALL".into()],
         allow_freeze: 1,
@@ -43,6 +46,8 @@ fn spec_is_as_described() {
         expose: vec!["/home".into()],
         stop_signal: Some("TERM".into()),
         stop_grace: Some(1),
+        restart: pando_api::Restart::Always,
+        boot: pando_api::Boot { autostart: true, priority: 1, delay: 1 },
         pids: Some("5".into()),
         files: Some("64".into()),
         files_total: Some("640".into()),
@@ -65,6 +70,7 @@ fn spec_is_as_described() {
     {
         assert_eq!(keys(&wire[table]), declared(name));
     }
+    assert_eq!(keys(&wire["boot"]), declared("Boot"));
     assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
 }
 
@@ -107,6 +113,7 @@ fn process_is_as_described() {
         env: BTreeMap::from([("A".into(), "b".into())]),
         workdir: Some("/".into()),
         user: Some("root".into()),
+        detached: true,
         transaction: Some(pando_api::PartOf::default()),
         ..Process::default()
     };

@@ -1,9 +1,11 @@
 //! From the words of the command line to the verb that does it.
 
 use crate::complaint::Usage;
+use crate::foreign_words;
 use crate::plain_line::{self, PlainLine};
 use crate::state_root::StateRoot;
 use crate::verb::{ENTRIES, Entry, Verb};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use std::ffi::OsString;
 
@@ -59,9 +61,9 @@ fn plain<V: Verb>(verb: V, root: &str) -> anyhow::Result<u8> {
 }
 
 fn by_clap(words: Vec<OsString>) -> anyhow::Result<u8> {
-    let matches = match definition().try_get_matches_from(words) {
+    let matches = match definition().try_get_matches_from(help_last(words)) {
         Ok(matches) => matches,
-        Err(refused) => return Err(Usage::from(refused).into()),
+        Err(refused) => return Err(refusal(refused).into()),
     };
     let Some((name, rest)) = matches.subcommand() else {
         return Err(Usage::sentence("no command is given. `pando --help` lists them").into());
@@ -70,6 +72,41 @@ fn by_clap(words: Vec<OsString>) -> anyhow::Result<u8> {
     check_user(name, entry.needs_root)?;
     let root = rest.get_one::<String>(ROOT).or_else(|| matches.get_one(ROOT)).map_or("/", String::as_str);
     (entry.run)(rest, &StateRoot::at(root)?)
+}
+
+/// `pando help VERB` is `pando VERB --help`.
+fn help_last(mut words: Vec<OsString>) -> Vec<OsString> {
+    let first = |words: &[OsString]| match words.get(1).and_then(|word| word.to_str()) {
+        Some("--root") => 3,
+        Some(word) if word.starts_with("--root=") => 2,
+        _ => 1,
+    };
+    let verb = first(&words);
+    if words.get(verb).is_some_and(|word| word == "help") {
+        words.remove(verb);
+        words.truncate(verb + 1);
+        words.push("--help".into());
+    }
+    words
+}
+
+/// What is wrong with the words. Of those that other tools know it is said what does the same here.
+fn refusal(refused: clap::Error) -> Usage {
+    let named = |kind| match refused.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    let advice = match refused.kind() {
+        ErrorKind::InvalidSubcommand => named(ContextKind::InvalidSubcommand)
+            .and_then(|word| Some((format!("there is no `pando {word}`"), foreign_words::verb(word)?))),
+        ErrorKind::UnknownArgument => named(ContextKind::InvalidArg)
+            .and_then(|word| Some((format!("there is no option {word}"), foreign_words::option(word)?))),
+        _ => None,
+    };
+    match advice {
+        Some((what, advice)) => Usage::sentence(format!("{what}; {advice}")),
+        None => refused.into(),
+    }
 }
 
 /// The root of the state when no option gives it. None if only clap can say what is wrong with it.
@@ -107,6 +144,22 @@ mod tests {
             let entry = ENTRIES.iter().find(|entry| entry.name == verb.get_name()).unwrap();
             assert_eq!(verb.get_about().map(ToString::to_string).as_deref(), Some(entry.about), "{}", entry.name);
         }
+    }
+
+    #[test]
+    fn words_of_other_tools_are_answered() {
+        let answer = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            refusal(definition().try_get_matches_from(help_last(words)).unwrap_err()).to_string()
+        };
+        assert!(answer("pando pull nginx").contains("skopeo copy"));
+        assert!(answer("pando list").starts_with("there is no `pando list`; `pando ls`"));
+        assert!(answer("pando run --privileged -- true").contains("--cap-add"));
+        assert!(answer("pando run --gpus=all -- true").contains("graphics"));
+        assert!(answer("pando nonsense").contains("unrecognized"));
+        assert!(answer("pando help stop").contains("Usage: pando stop"));
+        assert!(answer("pando --root /x help stop more").contains("Usage: pando stop"));
+        assert!(answer("pando help").contains("Usage: pando"));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The options of `run` and `create`, and the spec that they make.
 
+use crate::env_file::{self, EnvFile};
 use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
-use pando_api::{Address, Link, Network, Profile, Publication, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use pando_api::{
+    Address, Link, Network, Profile, Publication, Restart, Rlimit, SeccompProfile, Spec, SpecError, Tmpfs, Volume,
+};
 use std::env::VarError;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,6 +26,16 @@ pub(crate) struct GuestOptions {
     /// Set an environment variable; without a value, take the caller's
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
     env: Vec<Option<(String, String)>>,
+    /// Set the variables that stand in a file, NAME=VALUE a line; those of --env win
+    #[arg(long, value_name = "FILE", value_parser = env_file::read)]
+    env_file: Vec<EnvFile>,
+    /// Run this in the place of the image's entrypoint; the words after the options are its arguments, and it has no
+    /// others
+    #[arg(long, value_name = "PROGRAM")]
+    entrypoint: Option<String>,
+    /// Note something about the guest, for `pando ls --filter label=NAME[=VALUE]`
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = label)]
+    label: Vec<(String, String)>,
     /// Run the command as this user of the guest: NAME, UID, NAME:GROUP or UID:GID
     #[arg(short, long)]
     user: Option<String>,
@@ -32,6 +45,9 @@ pub(crate) struct GuestOptions {
     /// Show a directory or file of the host inside
     #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
     volume: Vec<Volume>,
+    /// Put a file system in memory there: what is written to it is gone with the guest's run
+    #[arg(long, value_name = "PATH[:size=SIZE,mode=MODE,exec]")]
+    tmpfs: Vec<Tmpfs>,
     /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses), private (one of
     /// the guests', behind the host) or host (the host's, unrestricted) [default: none]
     #[arg(long, alias = "network", value_name = "KIND")]
@@ -78,6 +94,9 @@ pub(crate) struct GuestOptions {
     /// Let the guest freeze itself with pando-freeze, into so many images at a time
     #[arg(long, value_name = "IMAGES")]
     allow_freeze: Option<u32>,
+    /// When it is started again after it has ended: no, on-failure[:N], always or unless-stopped [default: no]
+    #[arg(long, value_name = "POLICY")]
+    restart: Option<Restart>,
     /// Set a resource limit, such as nofile=1024:4096
     #[arg(long, value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
     ulimit: Vec<(String, Rlimit)>,
@@ -144,9 +163,17 @@ impl GuestOptions {
         spec.init = self.init.or(spec.init);
         spec.stop_signal = self.stop_signal.or(spec.stop_signal);
         spec.stop_grace = self.stop_timeout.or(spec.stop_grace);
+        spec.restart = self.restart.unwrap_or(spec.restart);
+        spec.env.extend(self.env_file.into_iter().flat_map(|file| file.0));
         spec.env.extend(self.env.into_iter().flatten());
+        spec.labels.extend(self.label);
+        if let Some(program) = self.entrypoint {
+            // An empty one takes the image's away.
+            spec.entrypoint = Some(Some(program).filter(|program| !program.is_empty()).into_iter().collect());
+        }
         spec.rlimits.extend(self.ulimit);
         spec.volumes.extend(self.volume);
+        spec.tmpfs.extend(self.tmpfs);
         spec.expose.extend(self.expose);
         spec.cap_add.extend(self.cap_add);
         spec.cap_drop.extend(self.cap_drop);
@@ -206,6 +233,15 @@ pub(crate) fn environment(word: &str) -> Result<Option<(String, String)>, String
         return Err(format!("'{word}' is not NAME=VALUE; for example --env LANG=C.UTF-8"));
     }
     Ok(value.map(|value| (name.to_owned(), value)))
+}
+
+/// `NAME=VALUE`, or a name alone.
+fn label(word: &str) -> Result<(String, String), String> {
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    match name.is_empty() || word.contains(char::is_control) {
+        true => Err(format!("'{}' is not NAME or NAME=VALUE; for example --label tier=front", word.escape_debug())),
+        false => Ok((name.to_owned(), value.to_owned())),
+    }
 }
 
 /// `HOST:GUEST[:ro]`, where HOST may also be written relative to the current directory, with a dot in front.
@@ -283,7 +319,18 @@ mod tests {
             "INT",
             "--allow-freeze",
             "2",
+            "--restart",
+            "on-failure:3",
+            "-l",
+            "tier=front",
+            "--label",
+            "own",
+            "--entrypoint",
+            "/e",
         ]);
+        assert_eq!((spec.labels["tier"].as_str(), spec.labels["own"].as_str()), ("front", ""));
+        assert_eq!(spec.entrypoint, Some(vec!["/e".to_owned()]));
+        assert_eq!(spec.restart, Restart::OnFailure { most: 3 });
         assert_eq!(spec.env.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b=c".to_owned())]);
         assert_eq!((spec.user.as_deref(), spec.workdir.as_deref()), (Some("bob"), Some("/srv")));
         assert!(spec.volumes[0].read_only && !spec.user_namespace);
@@ -292,6 +339,15 @@ mod tests {
         assert_eq!((spec.cap_add, spec.cap_drop), (vec!["NET_RAW".to_owned()], vec!["ALL".to_owned()]));
         assert_eq!(spec.rlimits["nofile"], Rlimit { soft: Some(1), hard: Some(2) });
         assert_eq!((spec.stop_grace, spec.stop_signal.as_deref()), (Some(3), Some("INT")));
+    }
+
+    #[test]
+    fn variables_on_the_line_win_over_those_of_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "A=1\nB=2\n").unwrap();
+        let spec = spec(&["-e", "A=3", "--env-file", file.path().to_str().unwrap()]);
+        assert_eq!((spec.env["A"].as_str(), spec.env["B"].as_str()), ("3", "2"));
+        assert!(options(&["--env-file", "/no/such/file"]).is_err());
     }
 
     #[test]

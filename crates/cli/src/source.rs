@@ -1,5 +1,7 @@
 //! The word after `--from`: what a guest's files are made from.
 
+use crate::foreign_words::fetching;
+
 /// The words that are not paths.
 const PREFIXES: [&str; 2] = ["debian:", "guest:"];
 
@@ -13,6 +15,15 @@ pub(crate) fn source(word: &str) -> Result<String, String> {
     }
     match word.strip_prefix("oci:") {
         Some(directory) => Ok(format!("oci:{}", absolute(directory)?)),
+        None => path(word),
+    }
+}
+
+/// A path, or a word that could be one. What is not there may be meant as an image of a registry.
+fn path(word: &str) -> Result<String, String> {
+    let is_plainly_a_path = word.starts_with(['/', '.']) || std::path::Path::new(word).exists();
+    match fetching(word).filter(|_| !is_plainly_a_path) {
+        Some(how) => Err(format!("there is no file or directory of that name here. {how}")),
         None => absolute(word),
     }
 }
@@ -33,7 +44,9 @@ mod tests {
             assert_eq!(source(kept).unwrap(), kept);
         }
         let here = std::env::current_dir().unwrap();
-        assert_eq!(source("root.tar").unwrap(), here.join("root.tar").to_str().unwrap());
+        assert_eq!(source("./root.tar").unwrap(), here.join("root.tar").to_str().unwrap());
+        assert_eq!(source("src").unwrap(), here.join("src").to_str().unwrap());
+        assert!(source("nginx:1.27").unwrap_err().contains("skopeo"));
         assert_eq!(source("./host").unwrap(), here.join("host").to_str().unwrap());
         assert_eq!(source("oci:image").unwrap(), format!("oci:{}", here.join("image").display()));
         assert!(source("").is_err() && source("oci:").is_err());

@@ -37,6 +37,12 @@ pub(crate) fn busy(name: &GuestName, doing: &str) -> Fault {
     Fault::new(FaultKind::Busy, name.as_ref(), message)
 }
 
+/// A guest that somebody has paused.
+pub(crate) fn paused(name: &GuestName) -> Fault {
+    let message = format!("guest '{name}' is paused: nothing in it goes on; 'pando unpause {name}' lets it");
+    Fault::new(FaultKind::Busy, name.as_ref(), message)
+}
+
 /// A guest whose processes stand still.
 pub(crate) fn stands_still(name: &GuestName) -> Fault {
     let message = format!(

@@ -63,7 +63,16 @@ fn json_of<T: DeserializeOwned + Serialize + PartialEq + Debug>(data: &[u8]) {
 pub fn specs() -> Vec<Vec<u8>> {
     let spec = Spec { command: vec!["sleep".to_owned(), "1".to_owned()], ..Spec::default() };
     let (source, layers) = ("host".to_owned(), vec!["host".to_owned(), format!("store:{}", "ab".repeat(32))]);
-    let record = GuestRecord { source, created: 7, layers, exit_code: Some(3), oom_kills: Some(1), frozen_into: None };
+    let record = GuestRecord {
+        source,
+        created: 7,
+        layers,
+        exit_code: Some(3),
+        oom_kills: Some(1),
+        up: true,
+        restarts: 2,
+        frozen_into: None,
+    };
     let toml = [toml::to_string(&spec), toml::to_string(&record)].into_iter().flatten().map(String::into_bytes);
     toml.chain([br#"{"slot":7,"boot":"b","started":7}"#.to_vec()]).collect()
 }

@@ -32,6 +32,7 @@ mod server;
 mod settings;
 mod state;
 mod store;
+mod supervision;
 mod warm;
 
 pub use resources::exposition;

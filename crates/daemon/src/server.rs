@@ -91,6 +91,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     crate::state::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
     recover::adopt(&daemon).await?;
+    tokio::task::spawn_local(crate::supervision::boot::start_wanted(Rc::clone(&daemon)));
     daemon.descriptors.refill();
     let path = daemon.places.socket();
     // The lock is held: a socket that lies there belongs to nobody.

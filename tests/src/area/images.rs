@@ -11,6 +11,8 @@ const SLOW: &[Tag] = &[Tag::Slow];
 pub(crate) const CASES: &[Case] = &[
     Case::new("images::run_from_an_oci_layout", run_from_an_oci_layout).tags(VM),
     Case::new("images::create_from_an_oci_layout", create_from_an_oci_layout),
+    Case::new("images::a_command_is_the_arguments_of_the_entrypoint", a_command_is_the_arguments_of_the_entrypoint),
+    Case::new("images::a_layout_that_is_no_tree_is_said", a_layout_that_is_no_tree_is_said),
     Case::new("images::a_damaged_oci_layout_is_refused", a_damaged_oci_layout_is_refused),
     Case::new("images::create_from_the_host", create_from_the_host).tags(SLOW),
 ];
@@ -71,11 +73,34 @@ fn run_from_an_oci_layout(sandbox: &Sandbox) {
         "-w",
         "/",
         "--",
-        "sh",
-        "-c",
-        "echo $COLOUR $(id -u) $(pwd)",
+        "echo $COLOUR $(id -u) $(pwd) $0",
+        "argument",
     ];
-    sandbox.pando(own).run().succeeded().says("red 0 /\n");
+    sandbox.pando(own).run().succeeded().says("red 0 / argument\n");
+}
+
+fn a_command_is_the_arguments_of_the_entrypoint(sandbox: &Sandbox) {
+    let source = layout(sandbox);
+    let run = |words: &[&str]| sandbox.pando(["run", "--from", &source]).args(words).run();
+    run(&["--", "echo $0 $1", "one", "two"]).succeeded().says("one two\n");
+    run(&["--entrypoint", "echo", "--", "one", "$0"]).succeeded().says("one $0\n");
+    run(&["--entrypoint", "pwd"]).succeeded().says("/srv\n");
+    run(&["--entrypoint", "", "--", "echo", "plain"]).succeeded().says("plain\n");
+    run(&["--entrypoint", ""]).ended_with(125).complains_of(&["nothing to run"]);
+    sandbox.pando(["create", "web", "--from", &source, "--entrypoint", "echo", "--", "hello"]).ok();
+    assert_eq!(sandbox.inspect("web")["spec"]["command"], serde_json::json!(["echo", "hello"]));
+    // Of what has no entrypoint as well.
+    let words = ["run", "--from", sandbox.busybox(), "--entrypoint", "echo", "--", "plain"];
+    sandbox.pando(words).run().succeeded().says("plain\n");
+}
+
+fn a_layout_that_is_no_tree_is_said(sandbox: &Sandbox) {
+    let source = layout(sandbox);
+    let directory = source.strip_prefix("oci:").expect("it is one");
+    for verb in [&["run"][..], &["create", "web"]] {
+        let refused = sandbox.pando(verb).args(["--from", directory, "--", "true"]).run();
+        refused.ended_with(125).complains_of(&["OCI", &source]);
+    }
 }
 
 fn create_from_an_oci_layout(sandbox: &Sandbox) {
@@ -88,7 +113,7 @@ fn create_from_an_oci_layout(sandbox: &Sandbox) {
     sandbox.pando(["start", "web"]).ok();
     sandbox.becomes("web", "stopped");
     assert_eq!(sandbox.pando(["logs", "web"]).ok(), "green 1000:1000 /srv\n");
-    sandbox.pando(["create", "other", "--from", &source, "--", "sleep", "1000"]).ok();
+    sandbox.pando(["create", "other", "--from", &source, "--", "sleep 1000"]).ok();
     sandbox.pando(["start", "other"]).ok();
     sandbox.exec_sh("other", "echo $COLOUR $(id -un) $(pwd)").run().succeeded().says("green ada /srv\n");
 }

@@ -2,6 +2,7 @@
 
 mod aio;
 mod attacks;
+mod background;
 mod buds;
 mod burglars;
 mod clients;
@@ -39,6 +40,7 @@ mod full_disk;
 mod generation;
 mod getting_started;
 mod given_devices;
+mod habits;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -65,6 +67,7 @@ mod readers;
 mod reboot;
 mod refusals;
 mod reservations;
+mod restarts;
 mod restore;
 mod room;
 mod run;
@@ -74,6 +77,7 @@ mod settings;
 mod shared_counts;
 mod signed_images;
 mod standard_streams;
+mod standing_still;
 mod state_root;
 mod store;
 mod store_crash;
@@ -242,6 +246,10 @@ const AREAS: &[&[Case]] = &[
     doctor::CASES,
     run::CASES,
     lifecycle::CASES,
+    background::CASES,
+    restarts::CASES,
+    habits::CASES,
+    standing_still::CASES,
     exec::CASES,
     listing::CASES,
     logs::CASES,

@@ -11,6 +11,7 @@
 
 mod attach;
 mod detach_keys;
+mod detached;
 mod end;
 mod master;
 mod raw_mode;
@@ -20,5 +21,6 @@ mod stdio;
 mod terminal_options;
 
 pub(crate) use attach::{attach, attach_instead};
+pub(crate) use detached::start_detached;
 pub(crate) use end::End;
 pub(crate) use terminal_options::TerminalOptions;

@@ -28,6 +28,11 @@ impl TerminalOptions {
         Self { detach_keys: DetachKeys::none(), ..Self::default() }
     }
 
+    /// Whether a terminal was asked for by name.
+    pub(crate) fn demanded(&self) -> bool {
+        self.tty && !self.no_tty
+    }
+
     /// Whether the process gets a terminal.
     pub(crate) fn wanted(&self) -> bool {
         !self.no_tty && (self.tty || (isatty(stdin()) && isatty(stdout())))

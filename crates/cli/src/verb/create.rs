@@ -29,6 +29,7 @@ impl Verb for Create {
 Examples:
   pando create web --from debian:bookworm --start
   pando create db --from ./rootfs.tar.zst --spec db.toml
+  pando create api --from oci:./api --start --restart unless-stopped -p 8080:80
   pando create job --from guest:web -e MODE=batch -- /usr/bin/job --once";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {

@@ -1,13 +1,17 @@
 //! `pando exec` and `pando shell`: a process in a guest that runs.
 
 use super::Verb;
+use crate::env_file::{self, EnvFile};
 use crate::guest_options::environment;
-use crate::session::{TerminalOptions, attach};
+use crate::session::{TerminalOptions, attach, start_detached};
 use crate::state_root::StateRoot;
 use pando_api::{Method, Process};
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Exec {
+    /// Leave it running; what it prints goes nowhere. With -t it keeps a terminal that nobody looks at
+    #[arg(short, long)]
+    detach: bool,
     #[command(flatten)]
     process: ProcessOptions,
     #[command(flatten)]
@@ -35,6 +39,9 @@ struct ProcessOptions {
     /// Set an environment variable; without a value, take the caller's
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
     env: Vec<Option<(String, String)>>,
+    /// Set the variables that stand in a file, NAME=VALUE a line; those of --env win
+    #[arg(long, value_name = "FILE", value_parser = env_file::read)]
+    env_file: Vec<EnvFile>,
     /// Run as this user of the guest: NAME, UID, NAME:GROUP or UID:GID [default: the guest's]
     #[arg(short, long)]
     user: Option<String>,
@@ -45,7 +52,8 @@ struct ProcessOptions {
 
 impl ProcessOptions {
     fn into_process(self, command: Vec<String>) -> Process {
-        let env = self.env.into_iter().flatten().collect();
+        let of_files = self.env_file.into_iter().flat_map(|file| file.0);
+        let env = of_files.chain(self.env.into_iter().flatten()).collect();
         Process { command, env, user: self.user, workdir: self.workdir, ..Process::default() }
     }
 }
@@ -71,11 +79,16 @@ Examples:
   pando exec web -- apt-get install -y nginx
   pando exec -u www-data -w /srv web ls -l
   echo 'select 1' | pando exec db psql
+  pando exec -d web -- sh -c './warm-up >/var/log/warm-up 2>&1'
 
 The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let detach = self.detach;
         let (terminal, method, process) = self.into_order();
+        if detach {
+            return start_detached(root, terminal.demanded(), process, method).map(|_| 0);
+        }
         attach(root, terminal, process, method)
     }
 }

@@ -4,6 +4,7 @@ use super::Verb;
 use crate::printable::printable;
 use crate::replies::{Inspected, Secured};
 use crate::state_root::StateRoot;
+use crate::template::Template;
 use anyhow::Context;
 use pando_api::{Method, Security};
 use std::fmt::Write;
@@ -18,6 +19,9 @@ pub(crate) struct Inspect {
     /// As JSON, which without --security it always is
     #[arg(long)]
     json: bool,
+    /// A line in these words, such as '{{.status.pid}}' or '{{json .spec}}'
+    #[arg(short, long, value_name = "TEMPLATE", conflicts_with_all = ["security", "json"])]
+    format: Option<Template>,
 }
 
 impl Verb for Inspect {
@@ -27,6 +31,7 @@ impl Verb for Inspect {
 Examples:
   pando inspect web
   pando inspect web | jq -r .status.pid
+  pando inspect -f '{{.status.pid}}' web
   pando inspect --security web";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
@@ -34,7 +39,10 @@ Examples:
         let doing = || format!("cannot inspect guest '{}'", self.name);
         if !self.security {
             let guest = client.call::<Inspected>(Method::Inspect { name: self.name.clone() }).with_context(doing)?;
-            crate::table::print_json(&guest.guest)?;
+            match &self.format {
+                Some(format) => crate::table::print(&format.fill(&serde_json::to_value(&guest.guest)?)?)?,
+                None => crate::table::print_json(&guest.guest)?,
+            }
             return Ok(0);
         }
         let security =

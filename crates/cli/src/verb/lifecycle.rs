@@ -60,6 +60,69 @@ pub(crate) struct Rm {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Pause {
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Unpause {
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rename {
+    /// The guest
+    name: String,
+    /// What it is called from now on
+    to: String,
+}
+
+impl Verb for Pause {
+    const NAME: &'static str = "pause";
+    const ABOUT: &'static str = "Have guests stand still where they are";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando pause web        its memory stays, and it takes no processor time
+  pando unpause web";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        for_each(root, "pause", &self.names, |name| Method::Pause { name })
+    }
+}
+
+impl Verb for Unpause {
+    const NAME: &'static str = "unpause";
+    const ABOUT: &'static str = "Have guests go on that were paused";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando unpause web";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        for_each(root, "unpause", &self.names, |name| Method::Unpause { name })
+    }
+}
+
+impl Verb for Rename {
+    const NAME: &'static str = "rename";
+    const ABOUT: &'static str = "Give a stopped guest another name";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando rename web web-old";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let mut client = crate::daemon_start::connected(root)?;
+        let (name, to) = (self.name, self.to);
+        let failed = format!("cannot rename guest '{name}'");
+        one(&mut client, Method::Rename { name, to }).context(failed)?;
+        Ok(0)
+    }
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Repair {
     /// The guests
     #[arg(required = true, value_name = "NAME")]

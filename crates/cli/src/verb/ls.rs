@@ -1,10 +1,12 @@
 //! `pando ls`: the guests.
 
 use super::Verb;
+use crate::guest_filter::{Filter, fits};
 use crate::replies::{Guests, StoreUsed};
 use crate::size::size;
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
+use crate::template::Template;
 use crate::time_span::span;
 use anyhow::Context;
 use pando_api::{GuestState, GuestStatus, Method, StoreUsage};
@@ -18,6 +20,12 @@ pub(crate) struct Ls {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Only those that are so: name=PART, status=STATE, source=SOURCE, exited=CODE, label=NAME[=VALUE]
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    filter: Vec<Filter>,
+    /// A line each in these words, such as '{{.name}} {{.state}}'
+    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["json", "quiet", "size"])]
+    format: Option<Template>,
     /// With what each takes of the disk: its own, and what it shares with others
     #[arg(short, long, conflicts_with = "quiet")]
     size: bool,
@@ -34,13 +42,21 @@ Examples:
   pando ls
   pando ls -q                                          names only
   pando ls --size
+  pando rm $(pando ls -q --filter status=stopped)      those that do not run
+  pando ls --filter label=tier=front --format '{{.name}} {{.pid}}'
   pando ls --json | jq -r '.[] | select(.state == \"running\") | .name'";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;
         let guests = client.call::<Guests>(Method::List {}).context("cannot list the guests")?.guests;
-        if self.size {
-            let usage = client.call::<StoreUsed>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
+        let guests: Vec<_> = guests.into_iter().filter(|guest| fits(&self.filter, guest)).collect();
+        if let Some(format) = &self.format {
+            let line = |guest| format.fill(&serde_json::to_value(guest)?);
+            print(&guests.iter().map(line).collect::<anyhow::Result<String>>()?)?;
+        } else if self.size {
+            let mut usage =
+                client.call::<StoreUsed>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
+            usage.guests.retain(|used| guests.iter().any(|guest| guest.name == used.name));
             if self.json { print_json(&usage.guests)? } else { sizes(&usage).print()? }
         } else if self.json {
             print_json(&guests)?;
@@ -89,7 +105,12 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
                 format!("stopped ({code}, out of memory)")
             }
             (GuestState::Stopped, Some(code)) => format!("stopped ({code})"),
+            (state, _) if guest.paused => format!("{state} (paused)"),
             (state, _) => state.to_string(),
+        };
+        let state = match guest.next_start {
+            Some(due) => format!("{state}, again in {}", span((due - now).max(0))),
+            None => state,
         };
         table.row([
             guest.name.clone(),
@@ -106,12 +127,14 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_guest_is_a_line() {
         let running = GuestStatus {
             name: "web".into(),
             state: GuestState::Running,
+            paused: false,
             pid: Some(77),
             source: "host".into(),
             ephemeral: false,
@@ -119,6 +142,9 @@ mod tests {
             started: Some(1000),
             exit_code: None,
             oom_kills: None,
+            restarts: None,
+            next_start: None,
+            labels: BTreeMap::new(),
             command: vec!["sleep".into(), "1".into()],
             trouble: None,
         };
@@ -129,11 +155,13 @@ mod tests {
             exit_code: Some(143),
             ..running.clone()
         };
+        let waiting = GuestStatus { next_start: Some(1063), restarts: Some(1), ..stopped.clone() };
         let expected = "\
-NAME  STATE          PID  UPTIME  SOURCE  COMMAND
-web   running         77   1m 1s  host    sleep 1
-web   stopped (143)    -       -  host    sleep 1
+NAME  STATE                       PID  UPTIME  SOURCE  COMMAND
+web   running                      77   1m 1s  host    sleep 1
+web   stopped (143)                 -       -  host    sleep 1
+web   stopped (143), again in 2s    -       -  host    sleep 1
 ";
-        assert_eq!(table(&[running, stopped], 1061).text(None), expected);
+        assert_eq!(table(&[running, stopped, waiting], 1061).text(None), expected);
     }
 }

@@ -20,6 +20,7 @@ mod logs;
 mod ls;
 mod man;
 mod move_command;
+mod prune;
 mod ps;
 mod restore;
 mod run;
@@ -30,6 +31,7 @@ mod top;
 mod tx;
 mod unify;
 mod version;
+mod wait;
 mod watchdog;
 
 pub(crate) use carry_output::carry_on;
@@ -101,6 +103,11 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Stop>(),
     Entry::of::<lifecycle::Restart>(),
     Entry::of::<lifecycle::Kill>(),
+    Entry::of::<wait::Wait>(),
+    Entry::of::<lifecycle::Pause>(),
+    Entry::of::<lifecycle::Unpause>(),
+    Entry::of::<lifecycle::Rename>(),
+    Entry::of::<prune::Prune>(),
     Entry::of::<lifecycle::Rm>(),
     Entry::of::<lifecycle::Repair>(),
     Entry::of::<freeze::Freeze>(),

@@ -3,10 +3,11 @@
 use super::Verb;
 use super::exec::login_shell;
 use crate::complaint::Usage;
+use crate::foreign_words::fetching;
 use crate::guest_options::GuestOptions;
-use crate::session::{TerminalOptions, attach};
+use crate::session::{TerminalOptions, attach, start_detached};
 use crate::state_root::StateRoot;
-use pando_api::{Method, Process};
+use pando_api::{Fault, FaultKind, Method, Process};
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Run {
@@ -16,6 +17,10 @@ pub(crate) struct Run {
     /// Accepted for the habit: a guest of `run` always goes away
     #[arg(long, hide = true)]
     rm: bool,
+    /// Leave it running and print the guest's name; what it prints goes to its log. With -t it keeps a terminal that
+    /// nobody looks at
+    #[arg(short, long)]
+    detach: bool,
     #[command(flatten)]
     guest: GuestOptions,
     #[command(flatten)]
@@ -42,8 +47,9 @@ impl Run {
         let mut spec = self.guest.into_spec(self.command)?;
         // An image may bring a command of its own, and an init needs none.
         let needs_command = spec.init.is_none() && !source.as_deref().is_some_and(|source| source.starts_with("oci:"));
-        if spec.command.is_empty() && needs_command {
-            if !self.terminal.wanted() {
+        if spec.command.is_empty() && spec.entrypoint.is_none() && needs_command {
+            let terminal = if self.detach { self.terminal.demanded() } else { self.terminal.wanted() };
+            if !terminal {
                 return Err(Usage::sentence(
                     "there is nothing to run: give a command, for example `pando run -- uname -a`",
                 )
@@ -65,11 +71,35 @@ Examples:
   pando run --from debian:bookworm               a shell in another system
   pando run -v .:/src:ro -w /src -- make check   with a directory of the host's, read-only
   pando run --net host -e LANG=C -- curl example.org
+  pando run -d --name job -- ./work              in the background: `pando logs -f job`, `pando wait job`, `pando stop job`
 
 The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let image = self.guest.from.is_none().then(|| self.command.first().cloned()).flatten();
+        let detach = self.detach;
         let (terminal, method) = self.into_order()?;
-        attach(root, terminal, Process::default(), method)
+        let done = match detach {
+            true => start_detached(root, terminal.demanded(), Process::default(), method)
+                .and_then(|notice| crate::table::print(&format!("{}\n", notice.guest)))
+                .map(|()| 0),
+            false => attach(root, terminal, Process::default(), method),
+        };
+        done.map_err(|error| perhaps_an_image(error, image.as_deref()))
+    }
+}
+
+/// Elsewhere the first word is an image. Where there is no command of that name it may have been meant so.
+fn perhaps_an_image(error: anyhow::Error, word: Option<&str>) -> anyhow::Error {
+    let fault = error.downcast_ref::<Fault>().filter(|fault| fault.kind == FaultKind::CommandNotFound);
+    match (fault, word.filter(|word| !word.starts_with(['/', '.'])).and_then(fetching)) {
+        (Some(fault), Some(how)) => {
+            let message = format!(
+                "{} `pando run` takes a command, and runs it over this machine's own files; if an image was meant: {how}.",
+                fault.message
+            );
+            Fault { message, ..fault.clone() }.into()
+        }
+        _ => error,
     }
 }

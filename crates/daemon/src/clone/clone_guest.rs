@@ -87,6 +87,8 @@ pub(crate) async fn clone(
         layers: held.record.layers.clone(),
         exit_code: None,
         oom_kills: None,
+        up: !spec.restart.is_no(),
+        restarts: 0,
         frozen_into: None,
     };
     let (ReadyRoot { ready, files }, ahead) = match identity.standby(&daemon.standby_clones, held) {

@@ -1,7 +1,7 @@
 //! Calls that wait for nothing.
 
 use crate::inspection::inspect;
-use crate::lifecycle::{signal, stop};
+use crate::lifecycle::{pause, rename, signal, stop};
 use crate::resources::accounting;
 use crate::state::daemon::Daemon;
 use crate::state::processes;
@@ -49,6 +49,9 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
             })
         }
         Method::Signal { name, pid, signal } => signal::send(daemon, &name, pid, signal),
+        Method::Pause { name } => pause::pause(daemon, &daemon.guest(&name)?).map(|()| Reply::Done {}),
+        Method::Unpause { name } => pause::unpause(daemon, &daemon.guest(&name)?).map(|()| Reply::Done {}),
+        Method::Rename { name, to } => rename::rename(daemon, &daemon.guest(&name)?, &to).map(|()| Reply::Done {}),
         Method::Kill { name, signal } => {
             stop::kill(daemon, &daemon.guest(&name)?, signal.as_deref())?;
             Ok(Reply::Done {})

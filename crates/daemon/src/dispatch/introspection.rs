@@ -4,7 +4,7 @@ use crate::dispatch::{Client, Gone};
 use pando_api::MethodCall;
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 38] = [
+const DESCRIBED: [&str; 42] = [
     "Version",
     "Quit",
     "Reload",
@@ -15,6 +15,10 @@ const DESCRIBED: [&str; 38] = [
     "Start",
     "Stop",
     "Restart",
+    "Pause",
+    "Unpause",
+    "Rename",
+    "Wait",
     "Kill",
     "Remove",
     "Repair",

@@ -117,6 +117,7 @@ impl Client {
                     Err(fault) => self.fault(&fault).await,
                 };
             }
+            Method::Wait { name } => return self.wait(&name, more, since).await,
             Method::Create { name, source, spec, start } => {
                 return self.create(create::Order { name, source, spec, start }, more).await;
             }

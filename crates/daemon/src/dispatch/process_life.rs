@@ -2,11 +2,14 @@
 
 use crate::dispatch::{Client, Gone};
 use crate::launch::exec;
-use crate::lifecycle::{kill, run};
+use crate::lifecycle::{kill, run, wait};
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, ProcessNotice, Reply};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often one who waits for the end of a guest is told that it runs.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 impl Client {
     pub(super) async fn run(&mut self, order: run::Order, more: bool, since: Instant) -> Result<(), Gone> {
@@ -75,6 +78,24 @@ impl Client {
         match kill::has_ended(guest).await {
             Ok(()) => self.ended(notice, exit_code, since).await,
             Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    /// Waits for the end of a guest that somebody else started.
+    pub(super) async fn wait(&mut self, name: &str, more: bool, since: Instant) -> Result<(), Gone> {
+        let guest = match self.daemon.guest(name) {
+            Ok(guest) => guest,
+            Err(fault) => return self.fault(&fault).await,
+        };
+        let notice = ProcessNotice { guest: guest.name.to_string(), ..ProcessNotice::default() };
+        let mut end = std::pin::pin!(wait::for_end(&guest));
+        loop {
+            match tokio::time::timeout(SIGN_OF_LIFE, &mut end).await {
+                Ok(exit_code) => return self.ended(notice, exit_code, since).await,
+                // Who has gone is not waited for: a guest may run for years.
+                Err(_) if more => self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?,
+                Err(_) => {}
+            }
         }
     }
 

@@ -108,14 +108,23 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     }
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
+    guest.goes()?;
     // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log
     // yet, by which that is known here.
     let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
+    let was_up = guest.record.borrow().up;
+    if order.stop {
+        // Its restart policy has nothing to do with this end, which may come before all is done here.
+        guest.is_wanted(&daemon.places, false);
+    }
     let held = match hook_runs::run_before(&hooks, daemon, guest).await {
         Ok(()) => capture(daemon, guest, (name, &running), &order).await,
         Err(fault) => Err(fault),
     };
+    if held.is_err() && was_up && guest.life().is_ok() {
+        guest.is_wanted(&daemon.places, true);
+    }
     if order.stop
         && let Ok(held) = &held
     {
@@ -268,12 +277,14 @@ impl Scene {
         let whole = self.caption.spec.init.is_some();
         let network = given_network(&self.caption.spec, &self.addresses);
         let (given, host_devices) = (given(&self.caption.spec, self.unified), host_devices()?);
+        let own_memory = self.caption.spec.tmpfs.iter().map(|tmpfs| tmpfs.target.as_str());
+        let in_memory: Vec<&str> = ["/dev", "/dev/shm"].into_iter().chain(own_memory).collect();
         let subject = Subject {
             init: self.init,
             whole,
             console: whole.then(|| console(self.init)).flatten(),
             outside: &outside,
-            in_memory: &["/dev", "/dev/shm"],
+            in_memory: &in_memory,
             own_files: &[generation::PATH],
             given: &given,
             host_devices: &host_devices,

@@ -39,8 +39,16 @@ impl ProgramRequest {
 
 /// What a client asked for, and the descriptors that it must have sent along.
 pub(crate) fn program_request(process: Process, stdio: &[OwnedFd]) -> Result<ProgramRequest, Fault> {
+    if process.detached && process.terminal {
+        return Err(failure::bad("process", "a process is detached or has a terminal: somebody has to keep that open"));
+    }
     let supervised = process.transaction.as_ref().is_some_and(|transaction| transaction.supervised);
-    let expected = if process.terminal { 1 } else { 3 } + usize::from(supervised);
+    let own = match (process.detached, process.terminal) {
+        (true, _) => 0,
+        (_, true) => 1,
+        _ => 3,
+    };
+    let expected = own + usize::from(supervised);
     if stdio.len() != expected {
         let message = format!("the call must carry {expected} file descriptors beside it, and carried {}", stdio.len());
         return Err(failure::bad("process", message));
@@ -57,7 +65,7 @@ pub(crate) fn program_request(process: Process, stdio: &[OwnedFd]) -> Result<Pro
     let stdio = if process.terminal {
         Stdio::Terminal { rows: process.rows, columns: process.columns }
     } else {
-        standard_streams::open_by_name(&stdio[..3]);
+        standard_streams::open_by_name(&stdio[..own]);
         Stdio::Given
     };
     Ok(ProgramRequest {

@@ -339,7 +339,7 @@ impl Launch<'_> {
             home: guest.home.clone(),
         });
         let (slot, boot, errand) = (init.slot, daemon.boot.clone(), *errand);
-        let run = RunRecord { slot, boot, started: now(), errand, log_is_kept: true, ephemeral };
+        let run = RunRecord { slot, boot, started: now(), errand, paused: false, log_is_kept: true, ephemeral };
         record::write_run(&daemon.places, &guest.name, &run)
             .map_err(|error| failure::call("noting that the guest starts", guest.name.as_ref(), &error))
     }

@@ -52,21 +52,27 @@ pub(crate) async fn exec(
             "there is nothing to run; name a command, for example: pando exec NAME -- sh",
         ));
     }
-    let request = program_request(process, &stdio)?;
+    let stdio = if process.detached { null_devices(guest)? } else { stdio };
+    let request = program_request(Process { detached: false, ..process }, &stdio)?;
     enter(daemon, guest, request, stdio).await
+}
+
+/// The standard descriptors of a process that nobody gives any.
+fn null_devices(guest: &Guest) -> Result<Vec<OwnedFd>, Fault> {
+    let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+    let stdio = (0..3).map(|_| null()).collect::<Result<Vec<_>, _>>();
+    stdio.map_err(|error| failure::io("opening the null device", guest.name.as_ref(), &error))
 }
 
 /// Starts a command of the guest's that nobody listens to.
 pub(crate) async fn quietly(daemon: &Rc<Daemon>, guest: &Rc<Guest>, command: &[&str]) -> Result<(), Fault> {
-    let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-    let stdio = (0..3).map(|_| null()).collect::<Result<Vec<_>, _>>();
-    let stdio = stdio.map_err(|error| failure::io("opening the null device", guest.name.as_ref(), &error))?;
     let process = Process {
         command: command.iter().map(|word| (*word).to_owned()).collect(),
         user: Some("0:0".to_owned()),
+        detached: true,
         ..Process::default()
     };
-    let started = exec(daemon, guest, process, stdio).await?;
+    let started = exec(daemon, guest, process, Vec::new()).await?;
     tokio::task::spawn_local(async move { outcome(&started).await });
     Ok(())
 }
@@ -92,6 +98,7 @@ pub(crate) async fn begin(
     mut stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     let running = guest.life()?;
+    guest.goes()?;
     let kills = kills(&daemon.resources, guest);
     let builder = ExecBuilder {
         name: guest.name.clone(),

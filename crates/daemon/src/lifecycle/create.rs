@@ -53,6 +53,8 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
         layers: vec![made.name.clone()],
         exit_code: None,
         oom_kills: None,
+        up: false,
+        restarts: 0,
         frozen_into: None,
     };
     if let Err(fault) = settle(&daemon.places, &name, &record, &spec, &limits.disk) {
@@ -105,6 +107,10 @@ pub(crate) fn check_words(spec: &Spec) -> Result<(), Fault> {
             init,
             format!("--init '{init}' is not an absolute path inside the guest; for example /sbin/init"),
         ));
+    }
+    if spec.entrypoint.is_some() && spec.init.is_some() {
+        let message = "a guest runs its own init (init) or a program with arguments (entrypoint), and not both; what stands after the options is the init's arguments";
+        return Err(failure::bad("entrypoint", message));
     }
     if let Some(text) = spec.stop_signal.as_ref().filter(|text| pando_kernel::signal::number(text).is_none()) {
         return Err(failure::bad(

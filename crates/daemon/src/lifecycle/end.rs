@@ -7,11 +7,14 @@ use crate::runtime::process_end::{status_without_seed, wait_for};
 use crate::runtime::readable::readable;
 use crate::state::daemon::Daemon;
 use crate::state::ending::Ending;
+use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::record::RECORD;
 use crate::state::{processes, record};
+use crate::supervision::restarts;
 use pando_api::GuestState;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Notes how many of its processes the kernel has killed for want of memory, before its groups go. Of a guest that
 /// ended well nobody will ask.
@@ -79,6 +82,8 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
 pub(crate) enum Next {
     /// The guest is at rest.
     Rest,
+    /// It is at rest, and its restart policy starts it again after a pause.
+    StartAfter(Duration),
     /// It asked to be started again.
     StartAgain,
 }
@@ -93,10 +98,13 @@ pub(crate) async fn clear_away(
     let ending = Ending::from_status(status, guest.spec.borrow().init.is_some() && !running.errand);
     let stopping = guest.state.get() == GuestState::Stopping;
     count_kills(&daemon.resources, guest, running, ending);
+    let mut next = Next::Rest;
     if !running.errand {
         let mut record = guest.record.borrow_mut();
         record.exit_code = ending.exit_code();
         record.oom_kills = Some(running.oom_kills.get()).filter(|kills| *kills > 0);
+        drop(record);
+        next = follows(guest, running, ending, stopping);
     }
     // It may have been said ahead.
     running.over.send_if_modified(|over| over.is_none() && over.replace(ending).is_none());
@@ -126,6 +134,7 @@ pub(crate) async fn clear_away(
     crate::crash::point("end.cleared");
     record::remove_run(&daemon.places, &guest.name);
     *guest.running.borrow_mut() = None;
+    guest.paused.set(false);
     crate::store::hot_layers::note(daemon, guest);
     let detail = ending.exit_code().map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
     let killed = match running.oom_kills.get() {
@@ -134,7 +143,17 @@ pub(crate) async fn clear_away(
     };
     let detail = detail + &killed;
     daemon.events.tell(guest.name.as_ref(), "exit", Some(detail));
-    if ending == Ending::Reboot && !stopping { Next::StartAgain } else { Next::Rest }
+    next
+}
+
+/// What follows the end of a life; of one that its policy minds, noted in the record.
+fn follows(guest: &Guest, running: &Running, ending: Ending, stopping: bool) -> Next {
+    if ending == Ending::Reboot && !stopping {
+        return Next::StartAgain;
+    }
+    let lasted = Duration::from_secs(u64::try_from(now().saturating_sub(running.started)).unwrap_or(0));
+    let pause = restarts::follow(guest, restarts::past_life(guest, ending, lasted));
+    pause.map_or(Next::Rest, Next::StartAfter)
 }
 
 /// Has a guest be at rest; one that goes away with its command is forgotten.

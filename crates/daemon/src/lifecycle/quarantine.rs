@@ -74,6 +74,8 @@ pub(crate) fn unreadable(name: GuestName, error: &CallError) -> Rc<Guest> {
         layers: Vec::new(),
         exit_code: None,
         oom_kills: None,
+        up: false,
+        restarts: 0,
         frozen_into: None,
     };
     let guest = Guest::new(name, record, Spec::default());

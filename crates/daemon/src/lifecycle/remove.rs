@@ -15,6 +15,10 @@ use std::time::Duration;
 /// Removes a guest at rest; with `force`, a running one too, whatever else is being done to it.
 pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) -> Result<(), Fault> {
     let doing = "removed";
+    // What follows may fail, and it is to be gone all the same.
+    if force {
+        guest.is_wanted(&daemon.places, false);
+    }
     let _doing = match force {
         false => guest.begin_in_trouble(doing)?,
         true => match preempt(daemon, guest, doing, Duration::ZERO).await? {
@@ -22,6 +26,9 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) 
             None => return Ok(()),
         },
     };
+    if guest.life().is_err() {
+        guest.is_wanted(&daemon.places, false);
+    }
     if guest.unreached.borrow().is_some() {
         if !force {
             return Err(failure::running(

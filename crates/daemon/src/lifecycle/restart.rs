@@ -20,8 +20,14 @@ pub(crate) async fn restart(daemon: &Rc<Daemon>, guest: &Rc<Guest>, grace: Optio
         ));
     }
     if let Ok(running) = guest.life() {
-        stop::halt(daemon, guest, &running, None, grace).await?;
+        // Its policy has nothing to do with this end.
+        guest.is_wanted(&daemon.places, false);
+        let halted = stop::halt(daemon, guest, &running, None, grace).await;
+        if halted.is_err() {
+            guest.is_wanted(&daemon.places, true);
+        }
+        halted?;
     }
     unify::before_start(daemon, guest).await;
-    start::again(daemon, guest).await
+    start::anew(daemon, guest).await
 }

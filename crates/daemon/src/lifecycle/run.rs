@@ -15,8 +15,8 @@ use crate::warm::ready_files::Files;
 use crate::warm::ready_roots::{ReadyRoot, RootKind};
 use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
 use pando_guest::GuestName;
-use pando_guest::plan::SproutKind;
-use pando_guest::source::Source;
+use pando_guest::plan::{SproutKind, Stdio};
+use pando_guest::source::{Source, Suggested};
 use pando_store::Lease;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -46,10 +46,17 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         let message = "a guest that goes away with its command has no disk of its own; give --disk to 'pando create'";
         return Err(failure::bad("disk.size", message));
     }
+    if !spec.restart.is_no() || spec.boot.autostart {
+        let message = "a guest of 'run' goes away with its command, and nothing is left to be started again; 'pando create NAME --start --restart POLICY' makes one that lasts";
+        return Err(failure::bad("restart", message));
+    }
     let reservation = daemon.reserve(&name).await?;
     let (layers, lease) = match layers::live(&source, &spec.expose)? {
         // Its plan is made at once, before anything that would have to be undone.
-        Some(layers) => (layers, None),
+        Some(layers) => {
+            layers::complete(&mut spec, &Suggested::default());
+            (layers, None)
+        }
         None => {
             create::check_plan(&name, &spec)?;
             unpacked(daemon, &name, &source, &mut spec).await?
@@ -62,6 +69,8 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         layers,
         exit_code: None,
         oom_kills: None,
+        up: false,
+        restarts: 0,
         frozen_into: None,
     };
     let shown = request.command.clone();
@@ -128,7 +137,13 @@ fn request(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<ProgramRe
     if command.is_empty() {
         return Err(failure::bad("command", "there is nothing to run; name a command, for example: pando run -- sh"));
     }
-    Ok(ProgramRequest { command, ..program_request(process, stdio)? })
+    let detached = process.detached;
+    let request = ProgramRequest { command, ..program_request(process, stdio)? };
+    Ok(match detached && spec.init.is_some() {
+        // A system expects a console, which is its log then.
+        true => ProgramRequest { stdio: Stdio::Console, ..request },
+        false => request,
+    })
 }
 
 /// How it ended, told before it is cleared away.

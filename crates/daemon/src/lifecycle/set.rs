@@ -48,7 +48,11 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_kept(&path, &spec)
         .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
+    let policy_changed = spec.restart != guest.spec.borrow().restart;
     *guest.spec.borrow_mut() = spec;
+    if policy_changed && (guest.life().is_ok() || guest.spec.borrow().restart.is_no()) {
+        guest.is_wanted(&daemon.places, guest.life().is_ok());
+    }
     daemon.events.tell(guest.name.as_ref(), "set", Some(assignments.join(" ")));
     Ok(outcome)
 }

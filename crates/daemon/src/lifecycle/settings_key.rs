@@ -3,18 +3,21 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 15] = [
+const AT_ONCE: [&str; 18] = [
+    "boot",
     "cpu",
     "disk",
     "env",
     "files_total",
     "io",
+    "labels",
     "memory.limit",
     "memory.reserve",
     "memory.swap",
     "memory.sysv",
     "net",
     "pids",
+    "restart",
     "stop_grace",
     "stop_signal",
     "user",
@@ -68,6 +71,11 @@ fn set(table: &mut toml::Table, key: &str, value: &str) -> Result<(), Fault> {
                     .map_err(|error: pando_api::SpecError| crate::failure::bad(value, error.to_string()))?;
                 toml::Value::try_from(limit).map_err(|error| crate::failure::bad(value, error.to_string()))?
             }
+            "boot" => match (value.parse::<i64>(), value.parse::<bool>()) {
+                (Ok(number), _) => toml::Value::Integer(number),
+                (_, Ok(choice)) => toml::Value::Boolean(choice),
+                _ => toml::Value::String(value.to_owned()),
+            },
             _ => toml::Value::String(value.to_owned()),
         };
         if value.is_empty() {
@@ -95,6 +103,10 @@ fn typed(key: &str, value: &str) -> toml::Value {
             toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
         }
         "addresses" | "publish" | "dns" | "cap_add" | "cap_drop" | "expose" => words(value),
+        // Its options have commas in them.
+        "tmpfs" => {
+            toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
+        }
         _ => match (value.parse::<i64>(), value.parse::<bool>()) {
             (Ok(number), _) if matches!(key, "stop_grace" | "allow_freeze") => toml::Value::Integer(number),
             (_, Ok(choice)) if key == "user_namespace" => toml::Value::Boolean(choice),

@@ -4,7 +4,7 @@ use crate::failure;
 use crate::launch::exec;
 use crate::lifecycle::kill::{PATIENCE, gone, kill_all};
 use crate::lifecycle::preempt::preempt;
-use crate::lifecycle::takeover;
+use crate::lifecycle::{pause, takeover};
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, GuestState};
@@ -22,6 +22,7 @@ pub(crate) async fn stop(
     with: Option<&str>,
     grace: Option<u32>,
 ) -> Result<(), Fault> {
+    guest.is_wanted(&daemon.places, false);
     let patience = Duration::from_secs(grace.or(guest.spec.borrow().stop_grace).unwrap_or(GRACE).into());
     let Some(_doing) = preempt(daemon, guest, "stopped", patience).await? else { return Ok(()) };
     if guest.unreached.borrow().is_some() {
@@ -44,6 +45,8 @@ pub(crate) async fn halt(
     grace: Option<u32>,
 ) -> Result<(), Fault> {
     let asking = asking(guest, running, with)?;
+    // It could not answer otherwise.
+    pause::go_on(daemon, guest)?;
     let grace = grace.or(guest.spec.borrow().stop_grace).unwrap_or(GRACE);
     guest.state.set(GuestState::Stopping);
     daemon.events.tell(guest.name.as_ref(), "stop", Some(asking.to_string()));
@@ -126,6 +129,9 @@ fn unknown_signal(text: &str) -> Fault {
 /// Sends a signal to a guest's first process; without one, kills it, also while it starts.
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
     let number = with.map_or(Ok(libc::SIGKILL), |text| signal::number(text).ok_or_else(|| unknown_signal(text)))?;
+    if number == libc::SIGKILL || Some(number) == guest.spec.borrow().stop_signal.as_deref().and_then(signal::number) {
+        guest.is_wanted(&daemon.places, false);
+    }
     if let Some(slot) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.slot) {
         takeover::ask(&daemon.field, slot, number);
         return Ok(());

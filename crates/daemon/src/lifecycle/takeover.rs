@@ -20,6 +20,7 @@ use crate::state::guest::{Guest, Running, Unreached};
 use crate::state::lives::Lives;
 use crate::state::record::RunRecord;
 use crate::state::{processes, record};
+use crate::supervision::restarts;
 use pando_api::{Fault, GuestState};
 use pando_guest::Places;
 use pando_guest::seed::SeedLink;
@@ -173,6 +174,7 @@ async fn begin(
     *guest.unreached.borrow_mut() = None;
     *guest.running.borrow_mut() = Some(Rc::clone(&running));
     guest.state.set(GuestState::Running);
+    guest.paused.set(run.paused && ended.is_none());
     match ended {
         Some(status) => {
             supervisor::finish(daemon, guest, &running, Some(status)).await;
@@ -252,6 +254,8 @@ async fn gone(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) {
     guest.ends.send_modify(|ends| *ends += 1);
     if guest.ephemeral {
         forget::forget(daemon, guest);
+    } else if !run.errand {
+        restarts::after_unseen_end(daemon, guest);
     }
 }
 

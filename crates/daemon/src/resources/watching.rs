@@ -1,19 +1,18 @@
 //! The watchdog's loop: what it sees, and what it has done.
 
 use crate::failure;
-use crate::lifecycle::{restart, stop};
+use crate::lifecycle::{pause, restart, stop};
 use crate::resources::Resources;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::{Fault, Reply, WatchdogState, WatchdogStep};
 use pando_guest::GuestName;
+use pando_kernel::CallError;
 use pando_kernel::cgroup::Field;
-use pando_kernel::{CallError, Context};
 use pando_limit::machine::Free;
 use pando_limit::reclaim::reclaim;
 use pando_limit::usage::Usage;
 use pando_limit::watchdog::{Policy, Rules, Scene, Step, Tenant, Watchdog, pressure};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -158,11 +157,7 @@ async fn take_memory(resources: &Resources, guest: &Guest, bytes: u64) -> Result
     taken.map_err(|error| error.to_string())?.map_err(|error: CallError| error.to_string())
 }
 
-/// Freezes a guest's processes, or lets them go on (cgroup.freeze, since Linux 5.2).
+/// Freezes a guest's processes, or lets them go on; what somebody has paused stands still all the same.
 fn freeze(field: &Field, guest: &Guest, frozen: bool) -> Result<(), String> {
-    let Some(slot) = guest.running.borrow().as_ref().map(|running| running.slot) else { return Ok(()) };
-    let group: Option<PathBuf> = field.plot(slot).guest();
-    let file = group.map(|group| group.join("cgroup.freeze")).ok_or("this host has no version 2 of control groups")?;
-    let written = std::fs::write(&file, if frozen { "1" } else { "0" });
-    written.context(|| format!("writing {}", file.display())).map_err(|error| error.to_string())
+    if guest.paused.get() { Ok(()) } else { pause::stand_still(field, guest, frozen) }
 }

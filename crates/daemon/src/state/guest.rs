@@ -6,6 +6,7 @@ use crate::state::damage::Damage;
 use crate::state::ending::Ending;
 use crate::state::record;
 use crate::state::record::{GuestRecord, LOG, RECORD, RunRecord};
+use crate::state::restarts::Restarts;
 use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
@@ -46,6 +47,9 @@ pub(crate) struct Guest {
     pub(crate) unreached: RefCell<Option<Unreached>>,
     /// What is wrong with its files.
     pub(crate) damage: RefCell<Option<Damage>>,
+    pub(crate) restarts: Restarts,
+    /// Whether somebody has paused it.
+    pub(crate) paused: Cell<bool>,
 }
 
 /// A guest that an earlier daemon left running, and that this one cannot work with yet.
@@ -127,6 +131,8 @@ impl Guest {
             ends: watch::Sender::new(0),
             unreached: RefCell::default(),
             damage: RefCell::default(),
+            restarts: Restarts::default(),
+            paused: Cell::new(false),
         })
     }
 
@@ -158,6 +164,21 @@ impl Guest {
     pub(crate) fn goes_on(&self, places: &Places) -> Result<(), Fault> {
         let was_frozen = self.record.borrow_mut().frozen_into.take().is_some();
         if was_frozen { self.remember(places) } else { Ok(()) }
+    }
+
+    /// Somebody wants it to run, or to be at rest: what its restart policy goes by from now on, and the next daemon's.
+    pub(crate) fn is_wanted(&self, places: &Places, up: bool) {
+        self.restarts.give_up();
+        let mut record = self.record.borrow_mut();
+        let up = up && !self.spec.borrow().restart.is_no();
+        if (record.up, record.restarts) == (up, 0) {
+            return;
+        }
+        (record.up, record.restarts) = (up, 0);
+        drop(record);
+        if let Err(fault) = self.remember(places) {
+            tracing::warn!(%fault, guest = %self.name, "a daemon that comes may start or leave it against what was asked");
+        }
     }
 
     /// Begins to do something to it that nothing else may happen beside.
@@ -232,6 +253,11 @@ impl Guest {
         running.ok_or_else(|| self.out_of_reach().unwrap_or_else(|| failure::not_running(&self.name)))
     }
 
+    /// Refuses what has to go on inside while somebody has paused it.
+    pub(crate) fn goes(&self) -> Result<(), Fault> {
+        if self.paused.get() { Err(failure::paused(&self.name)) } else { Ok(()) }
+    }
+
     /// Whether nothing is known of it but its name.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.damage.borrow().as_ref().is_some_and(|damage| !damage.known)
@@ -290,6 +316,7 @@ impl Guest {
         GuestStatus {
             name: self.name.to_string(),
             state: self.state.get(),
+            paused: self.paused.get(),
             pid: running.as_ref().map(|running| running.pid),
             source: record.source.clone(),
             ephemeral: self.ephemeral,
@@ -297,6 +324,9 @@ impl Guest {
             started: running.as_ref().map(|running| running.started),
             exit_code: record.exit_code,
             oom_kills: record.oom_kills,
+            restarts: Some(record.restarts).filter(|restarts| *restarts > 0),
+            next_start: self.restarts.due(),
+            labels: spec.labels.clone(),
             command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
             trouble: self.trouble(),
         }

@@ -2,7 +2,7 @@
 
 use crate::failure;
 use crate::warm::ready_roots::{Ancestor, RootKind};
-use pando_api::{Fault, FaultKind, ImageStatus, Spec};
+use pando_api::{Boot, Fault, FaultKind, ImageStatus, Restart, Spec};
 use pando_freeze::{Connection, Frozen, Generator, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
 use pando_guest::plan::Heritage;
 use pando_guest::policy::profile;
@@ -206,9 +206,16 @@ impl HeldImage {
     }
 
     /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name,
-    /// addresses, ports.
+    /// addresses, ports, and that it is started again.
     pub(crate) fn spec_of_clones(&self) -> Spec {
-        Spec { hostname: None, addresses: Vec::new(), publish: Vec::new(), ..self.record.spec.clone() }
+        Spec {
+            hostname: None,
+            addresses: Vec::new(),
+            publish: Vec::new(),
+            restart: Restart::No,
+            boot: Boot::default(),
+            ..self.record.spec.clone()
+        }
     }
 
     /// The root file systems of its clones.

@@ -10,5 +10,6 @@ pub(crate) mod image_records;
 pub(crate) mod lives;
 pub(crate) mod processes;
 pub(crate) mod record;
+pub(crate) mod restarts;
 pub(crate) mod state_disk;
 pub(crate) mod unsettled;

@@ -28,9 +28,20 @@ pub(crate) struct GuestRecord {
     /// How many of its processes the kernel killed for want of memory then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oom_kills: Option<u64>,
+    /// Whether its restart policy is to have it run: it was started, and nobody has stopped it since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) up: bool,
+    /// How often its policy has started it since somebody did.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) restarts: u32,
     /// The image that it was frozen into when it was stopped, unless it has been started since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) frozen_into: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's.
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What is needed to find a running guest again (`run/guests/NAME.json`).
@@ -45,6 +56,9 @@ pub(crate) struct RunRecord {
     /// Whether it runs for an errand of Pando's, and not its own command.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) errand: bool,
+    /// Whether somebody has paused it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) paused: bool,
     /// Whether its seed keeps its log within the bound: those of earlier Pandos did not.
     #[serde(default)]
     pub(crate) log_is_kept: bool,
@@ -156,6 +170,22 @@ pub(crate) fn write_run(places: &Places, name: &GuestName, record: &RunRecord) -
     let path = places.running().join(format!("{name}.json"));
     let write = || std::fs::write(&path, serde_json::to_vec(record)?);
     write().context(|| format!("writing {}", path.display()))
+}
+
+/// Changes what is noted of a guest that runs. Whoever reads the note finds the old one or the new one.
+pub(crate) fn change_run(
+    places: &Places,
+    name: &GuestName,
+    change: impl FnOnce(&mut RunRecord),
+) -> Result<(), CallError> {
+    let path = places.running().join(format!("{name}.json"));
+    let changed = || -> io::Result<Vec<u8>> {
+        let mut run = serde_json::from_slice(&std::fs::read(&path)?)?;
+        change(&mut run);
+        Ok(serde_json::to_vec(&run)?)
+    };
+    let text = changed().context(|| format!("changing {}", path.display()))?;
+    replace(&path, &text, false)
 }
 
 /// Forgets that a guest runs.

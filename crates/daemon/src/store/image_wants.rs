@@ -47,6 +47,8 @@ impl Wants {
         let Spec {
             // What is the guest's own matter.
             command: _,
+            entrypoint: _,
+            labels: _,
             hostname: _,
             user: _,
             workdir: _,
@@ -55,8 +57,13 @@ impl Wants {
             cap_drop: _,
             stop_signal: _,
             stop_grace: _,
+            // Clones have none of these, and one that is restored had them here.
+            restart: _,
+            boot: _,
             // How a network is reached that has to be granted itself.
             link: _,
+            // It takes of the memory that the guest has.
+            tmpfs: _,
             // The profile that goes with it.
             init: _,
             profile: _,

@@ -70,7 +70,14 @@ pub(crate) fn path(places: &Places, layer: &str) -> PathBuf {
 /// Reads a source as the user wrote it.
 pub(crate) fn parse(text: Option<&str>) -> Result<Source, Fault> {
     let text = text.unwrap_or("host");
-    text.parse().map_err(|error: source::NotationError| failure::bad(text, error.to_string()))
+    let source = text.parse().map_err(|error: source::NotationError| failure::bad(text, error.to_string()))?;
+    match &source {
+        // Its blobs are no system's files, and nobody means them.
+        Source::Directory(path) if path.join("oci-layout").is_file() && path.join("index.json").is_file() => {
+            Err(failure::bad(text, format!("{text} is the layout of an OCI image; --from oci:{text} takes the image")))
+        }
+        _ => Ok(source),
+    }
 }
 
 /// The layers of a guest that runs on a tree of the host as it lies there; `None` for a source that has to be unpacked
@@ -256,8 +263,15 @@ impl source::Progress for Teller<'_> {
 
 /// Fills in what the user left open and the image knows.
 pub(crate) fn complete(spec: &mut Spec, suggested: &Suggested) {
-    if spec.command.is_empty() && spec.init.is_none() {
-        spec.command = suggested.entrypoint.iter().chain(&suggested.command).cloned().collect();
+    let entrypoint = spec.entrypoint.take();
+    if spec.init.is_none() {
+        // What somebody runs in the place of the entrypoint has no use for that one's arguments.
+        let arguments = match spec.command.is_empty() && entrypoint.is_none() {
+            true => suggested.command.clone(),
+            false => std::mem::take(&mut spec.command),
+        };
+        spec.command = entrypoint.unwrap_or_else(|| suggested.entrypoint.clone());
+        spec.command.extend(arguments);
     }
     for variable in &suggested.environment {
         if let Some((name, value)) = variable.split_once('=') {

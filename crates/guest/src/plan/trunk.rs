@@ -4,7 +4,7 @@ use super::command::{bound, confine, run};
 use super::sprout::{self, SproutKind};
 use super::{Plan, PlanError, Program, Stdio, Want, c_string, text};
 use crate::policy::{grants, limits};
-use pando_api::{Link, Network, Spec};
+use pando_api::{Link, Network, Spec, Tmpfs};
 use pando_limit::view::View;
 use pando_seed::{Attributes, Make, Mountpoint, Step, Text};
 
@@ -165,8 +165,9 @@ fn shared_memory(plan: &mut Plan, spec: &Spec) -> Result<(), PlanError> {
 }
 
 fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
-    if spec.volumes.len() > MOST_VOLUMES {
-        return Err(PlanError::TooMany { given: spec.volumes.len(), most: MOST_VOLUMES });
+    let given = spec.volumes.len() + spec.tmpfs.len();
+    if given > MOST_VOLUMES {
+        return Err(PlanError::TooMany { given, most: MOST_VOLUMES });
     }
     if spec.network != Network::None {
         let fd = plan.want(Want::Resolver);
@@ -178,29 +179,59 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
         let on = Mountpoint { at: Text::from(c"etc/hosts"), make: Make::File };
         plan.step("showing who else is on the network", Step::Attach { fd, on });
     }
-    for (target, number) in in_order(spec)? {
+    for (target, shown) in in_order(spec)? {
         let at = c_string("volume's target", target.trim_start_matches('/'))?;
-        let fd = plan.want(Want::Volume(number));
-        let make = if facts.file_volumes.contains(&number) { Make::File } else { Make::Directory };
-        let on = Mountpoint { at: text(&at), make };
-        plan.step(format!("mounting volume {target}"), Step::Attach { fd, on });
+        match shown {
+            Shown::Volume(number) => {
+                let fd = plan.want(Want::Volume(number));
+                let make = if facts.file_volumes.contains(&number) { Make::File } else { Make::Directory };
+                let on = Mountpoint { at: text(&at), make };
+                plan.step(format!("mounting volume {target}"), Step::Attach { fd, on });
+            }
+            Shown::Memory(tmpfs) => {
+                let (options, attributes) = in_memory(tmpfs);
+                let on = Mountpoint { at: text(&at), make: Make::Directory };
+                let kind = Text::from(c"tmpfs");
+                let step = Step::Mount { kind, options: &options, attributes, on };
+                plan.step(format!("mounting a file system in memory on {target}"), step);
+            }
+        }
     }
     Ok(())
 }
 
-/// The places of volumes and their numbers: one inside another comes after that, or it would be hidden.
-fn in_order(spec: &Spec) -> Result<Vec<(String, usize)>, PlanError> {
-    let mut targets = Vec::with_capacity(spec.volumes.len());
-    for (number, volume) in spec.volumes.iter().enumerate() {
-        let target = clean(&volume.target)
-            .ok_or_else(|| PlanError::Relative { what: "volume's target", path: volume.target.clone() })?;
+/// What a user has mounted in his guest.
+#[derive(Clone, Copy)]
+enum Shown<'a> {
+    /// A place of the host's, by its number.
+    Volume(usize),
+    /// A file system in memory.
+    Memory(&'a Tmpfs),
+}
+
+/// The options of a file system in memory, and its attributes.
+fn in_memory(tmpfs: &Tmpfs) -> (String, Attributes) {
+    let mode = tmpfs.mode.as_deref().unwrap_or("1777");
+    let size = tmpfs.size.as_ref().map(|size| format!(",size={size}")).unwrap_or_default();
+    let kept = Attributes::NO_SUID | Attributes::NO_DEV;
+    (format!("mode={mode}{size}"), if tmpfs.exec { kept } else { kept | Attributes::NO_EXEC })
+}
+
+/// What is mounted by the user's wish, and where: one inside another comes after that, or it would be hidden.
+fn in_order(spec: &Spec) -> Result<Vec<(String, Shown<'_>)>, PlanError> {
+    let volumes = spec.volumes.iter().enumerate().map(|(number, volume)| (&volume.target, Shown::Volume(number)));
+    let memory = spec.tmpfs.iter().map(|tmpfs| (&tmpfs.target, Shown::Memory(tmpfs)));
+    let mut targets: Vec<(String, Shown<'_>)> = Vec::with_capacity(spec.volumes.len() + spec.tmpfs.len());
+    for (target, shown) in volumes.chain(memory) {
+        let target =
+            clean(target).ok_or_else(|| PlanError::Relative { what: "volume's target", path: target.clone() })?;
         if RESERVED.contains(&target.as_str()) {
             return Err(PlanError::VolumeTarget(target));
         }
         if targets.iter().any(|(known, _)| *known == target) {
             return Err(PlanError::SameTarget(target));
         }
-        targets.push((target, number));
+        targets.push((target, shown));
     }
     targets.sort_by_key(|(target, _)| target.matches('/').count());
     Ok(targets)
@@ -338,8 +369,8 @@ mod tests {
     fn a_volume_inside_another_comes_after_it() {
         let volumes = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let spec = Spec { volumes: volumes(&["/a:/srv/x/y", "/b:/srv", "/c:/opt", "/d:/srv//x"]), ..Spec::default() };
-        let order: Vec<_> = in_order(&spec).unwrap().into_iter().map(|(_, number)| number).collect();
-        assert_eq!(order, [1, 2, 3, 0]);
+        let order: Vec<_> = in_order(&spec).unwrap().into_iter().map(|(target, _)| target).collect();
+        assert_eq!(order, ["/srv", "/opt", "/srv/x", "/srv/x/y"]);
         let spec = Spec { volumes: volumes(&["/a:/srv/x", "/b:/srv/./x/"]), ..Spec::default() };
         assert!(matches!(in_order(&spec), Err(PlanError::SameTarget(target)) if target == "/srv/x"));
     }

@@ -1,0 +1,53 @@
+//! What this daemon knows of a guest's being started again.
+
+use std::cell::Cell;
+
+/// A start that is due, and how the lives before it were. What has to outlive the daemon stands in the guest's record.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts {
+    /// Counts what was arranged: a start is for the arrangement that it belongs to.
+    turn: Cell<u64>,
+    /// When the next start is due, in milliseconds since the epoch.
+    due: Cell<Option<i64>>,
+    /// How many short lives came one after another.
+    pub(crate) short_lives: Cell<u32>,
+}
+
+impl Restarts {
+    /// Arranges for a start, in the place of any other; what it is told apart by.
+    pub(crate) fn arrange(&self, due_ms: i64) -> u64 {
+        self.turn.set(self.turn.get() + 1);
+        self.due.set(Some(due_ms));
+        self.turn.get()
+    }
+
+    /// Whether a start that was arranged for is still wanted.
+    pub(crate) fn is_wanted(&self, turn: u64) -> bool {
+        self.due.get().is_some() && self.turn.get() == turn
+    }
+
+    /// Has no start be due.
+    pub(crate) fn give_up(&self) {
+        self.due.set(None);
+    }
+
+    /// When the next start is due, in seconds since the epoch.
+    pub(crate) fn due(&self) -> Option<i64> {
+        self.due.get().map(|due_ms| due_ms / 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_arrangement_counts() {
+        let restarts = Restarts::default();
+        let first = restarts.arrange(1000);
+        let second = restarts.arrange(2500);
+        assert_eq!((restarts.is_wanted(first), restarts.is_wanted(second), restarts.due()), (false, true, Some(2)));
+        restarts.give_up();
+        assert_eq!((restarts.is_wanted(second), restarts.due()), (false, None));
+    }
+}
