@@ -1,7 +1,7 @@
 //! An OCI runtime: engines call it where they would call runc, and it needs no daemon.
 //!
 //! ```text
-//!   config.json ──bundle──▶ Spec ──plan──▶ Plan (batches of steps + wants) ──launch──▶ seed ──▶ the container's process
+//!   config.json ──bundle──▶ Spec ──plan──▶ Plan: batches of steps + wants ──launch──▶ seed ──▶ the process
 //!                              └──groups::settings──▶ files of control groups
 //! ```
 //!

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use oci_spec::runtime::Process;
 use pando_kernel::{packet, pidfd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
@@ -131,6 +132,18 @@ impl Terminal {
             let _ = tcsetwinsize(master, size);
         }
     }
+}
+
+/// A terminal's process with the size of the caller's terminal, where its configuration gives none: it may ask at once.
+pub(crate) fn with_size(mut process: Process) -> Process {
+    if process.terminal().unwrap_or(false)
+        && process.console_size().is_none()
+        && let Ok(size) = tcgetwinsize(io::stdin())
+    {
+        let text = serde_json::json!({"height": size.ws_row, "width": size.ws_col});
+        process.set_console_size(serde_json::from_value(text).ok());
+    }
+    process
 }
 
 /// Carries what can be read at once. Whether there may be more later.

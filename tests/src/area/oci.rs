@@ -322,7 +322,7 @@ fn limits(sandbox: &Sandbox) {
     let now: i64 = group_file(&bundle, &memory).parse().expect("a number");
     assert!((99_990_000..=100_000_000).contains(&now), "{now}");
     assert_eq!(group_file(&bundle, &["pids.max"]), "50");
-    let devices = "mknod /tmp/k c 10 229; head -c 0 /tmp/k && echo fuse; mknod /tmp/m c 1 1; head -c 1 /tmp/m || echo no; : > /tmp/k || echo unwritable";
+    let devices = "mknod /tmp/k c 10 229; head -c 0 /tmp/k && echo fuse; mknod /tmp/m c 1 1; head -c 1 /tmp/m || echo no; true > /tmp/k || echo unwritable";
     let ended = bundle.oci(["exec", "box", "sh", "-c", devices]).run().succeeded();
     assert_eq!(ended.out(), "fuse\nno\nunwritable\n", "{}", ended.err());
     let statistics: serde_json::Value =

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use pando_guest::policy::devices::{OrderedRule, after_the_last_for_all, ordered_program};
 use pando_kernel::bpf::{self, Hook};
 use pando_kernel::mount::{self, MountEntry};
-use pando_kernel::{cgroup, pidfd};
+use pando_kernel::{cgroup, pidfd, proc_file};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -33,7 +33,7 @@ pub(crate) fn find(path: Option<&Path>, id: &str, systemd: bool) -> Result<Group
     if path.components().any(|part| part == Component::ParentDir) {
         bail!("cgroupsPath {} climbs; write it without '..'", path.display());
     }
-    let own = fs::read_to_string("/proc/self/cgroup").context("reading this process's control groups")?;
+    let own = proc_file::text("/proc/self/cgroup").context("reading this process's control groups")?;
     Ok(among(&mount::mounts()?, &own, path))
 }
 

@@ -9,6 +9,7 @@ use crate::log::Log;
 use crate::plan::namespaces::Namespaces;
 use crate::plan::process::{Manner, become_program};
 use crate::plan::{Plan, Want};
+use crate::session::with_size;
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::{Capability, Process, User};
 use pando_seed::Step;
@@ -26,12 +27,13 @@ pub(crate) fn run(root: &Path, exec: &Exec, log: &Log) -> Result<u8> {
         }
         _ => {}
     }
-    let process = process(exec, &record, log)?;
+    let mut process = process(exec, &record, log)?;
     let terminal = process.terminal().unwrap_or(false);
     let (session, console) = if exec.detach || exec.console_socket.is_some() {
         (None, console(exec.console_socket.as_deref(), terminal)?)
     } else {
         let (session, console) = attended(terminal)?;
+        process = with_size(process);
         (Some(session), console)
     };
     let plan = plan(exec, &record, &process)?;

@@ -6,10 +6,11 @@ use crate::bundle::Bundle;
 use crate::command_line::{Creation, Global};
 use crate::container::Home;
 use crate::log::Log;
+use crate::session::with_size;
 use anyhow::Result;
 
 pub(crate) fn run(global: &Global, creation: &Creation, detach: bool, keep: bool, log: &Log) -> Result<u8> {
-    let bundle = Bundle::read(&creation.bundle, log)?;
+    let mut bundle = Bundle::read(&creation.bundle, log)?;
     let terminal = bundle.process()?.terminal().unwrap_or(false);
     let hooks = bundle.spec.hooks().as_ref().and_then(|hooks| hooks.start_container().as_ref());
     let waits = hooks.is_some_and(|hooks| !hooks.is_empty());
@@ -17,6 +18,8 @@ pub(crate) fn run(global: &Global, creation: &Creation, detach: bool, keep: bool
         (None, console(creation.console_socket.as_deref(), terminal)?)
     } else {
         let (session, console) = attended(terminal)?;
+        let process = bundle.spec.process().clone().map(with_size);
+        bundle.spec.set_process(process);
         (Some(session), console)
     };
     let made = make(global, creation, &bundle, console, waits, log)?;
