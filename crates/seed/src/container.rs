@@ -160,7 +160,7 @@ fn setting(at: &CStr, value: &[u8]) -> Result<(), Errno> {
     let settings = rustix::fs::open(c"/proc/sys", flags, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let file = rustix::fs::openat2(&settings, at, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-    if i64::from(rustix::fs::fstatfs(&file)?.f_type) != PROC_SUPER_MAGIC {
+    if rustix::fs::fstatfs(&file)?.f_type != PROC_SUPER_MAGIC {
         return Err(Errno::XDEV);
     }
     match rustix::io::write(&file, value)? {

@@ -23,7 +23,7 @@ pub const ROUSED: u8 = 2;
 /// A message of this byte alone says that the guest has been admitted ([`Step::Admission`](crate::Step::Admission)).
 pub const ADMITTED: u8 = 3;
 
-/// The first byte of an order at the nursery that asks for no seed: the nursery itself is to take plans, which come over
+/// The first byte of an order at the nursery that asks for no seed: the nursery itself is to take plans, which come on
 /// its standard input as the [rest](crate::Step::Await) of one does. So a process begins that no daemon stands behind.
 pub const DIRECT: u8 = 2;
 
