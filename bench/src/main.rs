@@ -21,6 +21,7 @@ mod lmbench;
 mod many;
 mod neighbours;
 mod net;
+mod oci;
 mod own_pando;
 mod report;
 mod service_group;
@@ -53,6 +54,7 @@ type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
 const BENCHMARKS: &[(&str, Measure)] = &[
+    ("oci", oci::measure),
     ("start", start::measure),
     ("many", many::measure),
     ("boot", boot::measure),

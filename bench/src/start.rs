@@ -1,7 +1,7 @@
 //! `./x bench start`: how long a guest for one command takes, and a command in a running guest, against the runtimes
 //! that people use.
 
-mod bundle;
+pub(crate) mod bundle;
 mod contender;
 mod peers;
 
@@ -9,8 +9,8 @@ use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::{busybox_root, interrupt};
-use contender::Contender;
-pub(crate) use contender::{inside, timed};
+pub(crate) use contender::{Contender, inside, timed};
+pub(crate) use peers::Peers;
 use std::time::Duration;
 
 /// Between two samples. Moving a task between cgroups is slow after idleness and only then, so a tight loop would
@@ -23,8 +23,8 @@ const RUN_HOST: &str = "pando run --net host";
 const INSIDE: &str = "inside the daemon, all defaults";
 const INSIDE_HOST: &str = "inside the daemon, --net host";
 const EXEC: &str = "pando exec";
-const CRUN: &str = "crun run";
-const RUNC: &str = "runc run";
+pub(crate) const CRUN: &str = "crun run";
+pub(crate) const RUNC: &str = "runc run";
 const BWRAP: &str = "bwrap";
 
 /// Takes every sample and judges them.
@@ -48,7 +48,8 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn sample(contender: &mut Contender<'_>, counts: bool, report: &mut Report) -> anyhow::Result<()> {
+/// Takes a sample of one that has not failed yet; `counts`: not the first, which warms up.
+pub(crate) fn sample(contender: &mut Contender<'_>, counts: bool, report: &mut Report) -> anyhow::Result<()> {
     interrupt::pause(PAUSE)?;
     if contender.failed {
         return Ok(());

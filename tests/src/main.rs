@@ -22,6 +22,7 @@
 
 mod abstract_caller;
 mod area;
+mod bundle;
 mod busybox_root;
 mod case;
 mod choice;

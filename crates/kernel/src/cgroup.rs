@@ -395,6 +395,15 @@ fn hand_down(group: &Path) -> bool {
     wanted().next().is_some()
 }
 
+/// Removes a group and those below it. One that is not there is fine.
+///
+/// # Errors
+///
+/// EBUSY while a process is in one of them.
+pub fn remove_groups(group: &Path) -> io::Result<()> {
+    remove_below(group, 0)
+}
+
 fn remove_below(group: &Path, depth: usize) -> io::Result<()> {
     let entries = match std::fs::read_dir(group) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

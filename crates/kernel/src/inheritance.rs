@@ -1,6 +1,7 @@
 //! Which descriptors a program that is about to be executed inherits.
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Marks every descriptor from `first` on as close-on-exec (close_range(2) with CLOSE_RANGE_CLOEXEC, since Linux 5.11),
 /// whatever code opened it.
@@ -24,4 +25,19 @@ pub fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: no memory is passed; the caller has nothing of its own among these numbers.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A copy of a descriptor that this program was started with, by its number, which is closed on exec.
+///
+/// # Errors
+///
+/// EBADF where there is none of that number.
+pub fn copy_of(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers alone, and makes a new descriptor.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }

@@ -38,13 +38,14 @@ impl From<Tree> for OwnedFd {
 /// What mount_setattr(2) is to change of a mount.
 struct Change<'a> {
     attributes: Attributes,
+    cleared: Attributes,
     propagation: u64,
     namespace: Option<BorrowedFd<'a>>,
 }
 
 impl Default for Change<'_> {
     fn default() -> Self {
-        Self { attributes: Attributes::empty(), propagation: 0, namespace: None }
+        Self { attributes: Attributes::empty(), cleared: Attributes::empty(), propagation: 0, namespace: None }
     }
 }
 
@@ -68,6 +69,36 @@ impl Tree {
             std::io::Result::Ok(tree)
         };
         take().context(|| format!("taking the files at {}", path.display()))
+    }
+
+    /// A copy of the mount at `path` like [`clone_of`](Self::clone_of), but not private: it is in the group of mounts
+    /// that the mount at `path` is in, and hears and tells of what is mounted, until [`change`](Self::change) says
+    /// otherwise.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`clone_of`](Self::clone_of).
+    pub fn clone_in_its_group(path: &Path, recursive: bool) -> Result<Self, CallError> {
+        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+        let taken = rustix::mount::open_tree(CWD, path, flags);
+        taken.map(Self).context(|| format!("taking the files at {}", path.display()))
+    }
+
+    /// Sets attributes of the mount, takes others away, and sets its propagation (`MS_SHARED` and the like) if that is
+    /// not 0; with `recursive` the same for those below.
+    ///
+    /// # Errors
+    ///
+    /// EPERM for an attribute that was locked by whoever handed the mount down.
+    pub fn change(
+        &self,
+        recursive: bool,
+        (set, clear): (Attributes, Attributes),
+        propagation: u64,
+    ) -> Result<(), CallError> {
+        let change = Change { attributes: set, cleared: clear, propagation, namespace: None };
+        self.set(recursive, change).context(|| format!("setting mount attributes {set:?} and taking {clear:?} away"))
     }
 
     /// A copy of the mount that a descriptor of this mount namespace stands for, a single file perhaps; otherwise like
@@ -149,7 +180,7 @@ impl Tree {
     fn set(&self, recursive: bool, change: Change<'_>) -> std::io::Result<()> {
         let arguments = libc::mount_attr {
             attr_set: u64::from(change.attributes.bits()),
-            attr_clr: 0,
+            attr_clr: u64::from(change.cleared.bits()),
             propagation: change.propagation,
             userns_fd: change.namespace.map_or(0, |fd| fd.as_raw_fd() as u64),
         };

@@ -30,6 +30,10 @@ mod number {
     pub(super) const EXECVE: usize = 59;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const PRCTL: usize = 157;
+    pub(super) const PERSONALITY: usize = 135;
+    pub(super) const SETDOMAINNAME: usize = 171;
+    pub(super) const UMASK: usize = 95;
+    pub(super) const KEYCTL: usize = 250;
     pub(super) const RT_SIGTIMEDWAIT: usize = 128;
     pub(super) const SECCOMP: usize = 317;
     pub(super) const EXECVEAT: usize = 322;
@@ -123,6 +127,7 @@ struct CloneArguments {
 const CLONE_VM: usize = 0x100;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: usize = 0x4000;
+const CLONE_PARENT: u64 = 0x8000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 const SIGCHLD: u64 = 17;
 
@@ -161,6 +166,24 @@ pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
             None => call(number::CLONE, [(arguments.flags | SIGCHLD) as usize, 0, arguments.pidfd as usize, 0, 0, 0]),
         }
     }?;
+    if pid == 0 {
+        return Ok(Forked::Child);
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// Forks a sibling: a child of this process's parent (clone3(2), CLONE_PARENT), which tells that parent of its end as
+/// this process does.
+pub(crate) fn fork_sibling() -> Result<Forked, Errno> {
+    let mut pidfd: RawFd = -1;
+    let arguments = CloneArguments {
+        flags: CLONE_PIDFD | CLONE_PARENT,
+        pidfd: (&raw mut pidfd) as u64,
+        ..CloneArguments::default()
+    };
+    // SAFETY: as for `fork`.
+    let pid = unsafe { call(number::CLONE3, [(&raw const arguments) as usize, size_of_val(&arguments), 0, 0, 0, 0]) }?;
     if pid == 0 {
         return Ok(Forked::Child);
     }
@@ -427,9 +450,20 @@ pub(crate) fn mount_setattr(
     attributes: u32,
     propagation: u64,
 ) -> Result<(), Errno> {
+    change_mount(at, path, recursive, (attributes, 0), propagation)
+}
+
+/// The same, with attributes that are set and attributes that are taken away.
+pub(crate) fn change_mount(
+    at: BorrowedFd<'_>,
+    path: &CStr,
+    recursive: bool,
+    (set, clear): (u32, u32),
+    propagation: u64,
+) -> Result<(), Errno> {
     const AT_EMPTY_PATH: usize = 0x1000;
     const AT_RECURSIVE: usize = 0x8000;
-    let arguments: [u64; 4] = [u64::from(attributes), 0, propagation, 0];
+    let arguments: [u64; 4] = [u64::from(set), u64::from(clear), propagation, 0];
     let flags = AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
     // SAFETY: the path ends in NUL; the kernel reads a `struct mount_attr` of 32 bytes.
     unsafe {
@@ -474,6 +508,39 @@ pub(crate) fn set_limit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno
     let limit = [soft, hard];
     // SAFETY: the kernel reads a `struct rlimit` of two words.
     unsafe { call(number::SETRLIMIT, [resource as usize, limit.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Sets the execution domain (personality(2)).
+pub(crate) fn set_personality(persona: u32) -> Result<(), Errno> {
+    // SAFETY: touches no memory of this program's that is mapped already.
+    unsafe { call(number::PERSONALITY, [persona as usize, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Sets the domain name (setdomainname(2)).
+pub(crate) fn set_domain_name(name: &[u8]) -> Result<(), Errno> {
+    // SAFETY: the kernel reads as many bytes as there are.
+    unsafe { call(number::SETDOMAINNAME, [name.as_ptr() as usize, name.len(), 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Sets the mask of permissions that new files do not get (umask(2)).
+pub(crate) fn set_umask(mask: u32) {
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(number::UMASK, [mask as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Begins a new session keyring of this name (keyctl(2)).
+pub(crate) fn join_keyring(name: &CStr) -> Result<(), Errno> {
+    const JOIN_SESSION_KEYRING: usize = 1;
+    // SAFETY: the name ends in NUL.
+    unsafe { call(number::KEYCTL, [JOIN_SESSION_KEYRING, name.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Adds a capability to those that every program keeps (prctl(2), PR_CAP_AMBIENT, since Linux 4.3).
+pub(crate) fn raise_ambient(capability: usize) -> Result<(), Errno> {
+    const PR_CAP_AMBIENT: usize = 47;
+    const RAISE: usize = 2;
+    // SAFETY: touches no memory.
+    unsafe { call(number::PRCTL, [PR_CAP_AMBIENT, RAISE, capability, 0, 0, 0]) }.map(drop)
 }
 
 /// Standard input, once a plan has put something there.

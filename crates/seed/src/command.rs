@@ -148,12 +148,17 @@ pub(crate) fn terminal(socket: BorrowedFd<'_>, rows: u16, columns: u16) -> Resul
 /// Opens a terminal of the guest's own, shows it as /dev/console, and sends its master away.
 fn console(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let (master, slave) = open_terminal()?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = rustix::mount::open_tree(&slave, c"", flags)?;
-    let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    mountpoint::attach(tree.as_fd(), root.as_fd(), c"dev/console", Make::File)?;
+    show_as_console(slave.as_fd())?;
     stand_on(&slave)?;
     send_away(socket, &master)
+}
+
+/// Shows a terminal as /dev/console.
+pub(crate) fn show_as_console(slave: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = rustix::mount::open_tree(slave, c"", flags)?;
+    let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    mountpoint::attach(tree.as_fd(), root.as_fd(), c"dev/console", Make::File)
 }
 
 /// A new terminal: its master, and its other end. The guest may have put something else where it is opened.
@@ -181,11 +186,16 @@ fn stand_on(slave: &OwnedFd) -> Result<(), Errno> {
 }
 
 fn send_away(socket: BorrowedFd<'_>, fd: &OwnedFd) -> Result<(), Errno> {
+    send_with(socket, b"m", fd)
+}
+
+/// Sends a message with a descriptor.
+pub(crate) fn send_with(socket: BorrowedFd<'_>, message: &[u8], fd: &OwnedFd) -> Result<(), Errno> {
     let fds = [fd.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
-    rustix::net::sendmsg(socket, &[IoSlice::new(b"m")], &mut control, SendFlags::NOSIGNAL).map(drop)
+    rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// Executes a program as execvp(3) does: a name with a slash as it stands, any other in each directory of `search`.
@@ -196,17 +206,47 @@ fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) 
     };
     let Ok(name) = CStr::from_bytes_until_nul(arguments) else { return Errno::INVAL };
     signals::unblock();
+    look_for(name, search, |path| execute_at(path, &vector, &environment))
+}
+
+/// Sees that a program is there and may be executed, as it will be looked for. What is found is told by its path.
+pub(crate) fn find(name: &'static [u8], search: &[u8]) -> Result<(), Errno> {
+    let name = CStr::from_bytes_until_nul(name).map_err(|_| Errno::INVAL)?;
+    let mut found = false;
+    let verdict = look_for(name, search, |path| match executable(path) {
+        Ok(()) => {
+            found = true;
+            // Ends the search.
+            Errno::ALREADY
+        }
+        Err(errno) => errno,
+    });
+    if found { Ok(()) } else { Err(verdict) }
+}
+
+/// Whether a path of the guest means a file that this process may execute.
+fn executable(path: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?;
+    if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+        return Err(Errno::ACCESS);
+    }
+    rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::EXEC_OK, rustix::fs::AtFlags::EACCESS)
+}
+
+/// Tries a name with a slash as it stands, any other in each directory of `search`: the error of what came nearest.
+fn look_for(name: &CStr, search: &[u8], mut attempt: impl FnMut(&CStr) -> Errno) -> Errno {
     if name.is_empty() {
         return Errno::NOENT;
     }
     if name.to_bytes().contains(&b'/') {
-        return execute_at(name, &vector, &environment);
+        return attempt(name);
     }
     let mut verdict = Errno::NOENT;
     for directory in search.split(|byte| *byte == b':') {
         let mut path = [0_u8; 4096];
         let Some(path) = join(&mut path, directory, name.to_bytes()) else { continue };
-        match execute_at(path, &vector, &environment) {
+        match attempt(path) {
             Errno::NOENT | Errno::NOTDIR => {}
             // One that may not be executed is worth telling, unless a later directory has one that may.
             Errno::ACCESS => verdict = Errno::ACCESS,
@@ -218,7 +258,7 @@ fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) 
 
 /// Executes what a path of the guest means, through no link that is a descriptor's. Between the look and the execution
 /// the guest may put one there: by then nothing but what is meant for it is open.
-fn execute_at(path: &CStr, arguments: &Vector, environment: &Vector) -> Errno {
+pub(crate) fn execute_at(path: &CStr, arguments: &Vector, environment: &Vector) -> Errno {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
         Ok(_) => bare::execute(path, arguments, environment),

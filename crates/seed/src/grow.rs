@@ -1,14 +1,16 @@
 //! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
 
-use crate::bare;
 use crate::bare::memory::{self, Mapped, Room};
-use crate::{command, mountpoint, packet, trunk};
+use crate::bare::{self, Forked};
+use crate::{command, container, mountpoint, packet, trunk};
+use core::cell::Cell;
 use core::ffi::CStr;
 use pando_seed::{ADMITTED, Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
+use rustix::net::SocketFlags;
 use rustix::thread::CpuSet;
 
 /// Exit codes of the shell: the command could not be executed; there is none of that name; something else stood in the
@@ -24,6 +26,12 @@ pub(crate) struct Luggage {
     report: Option<OwnedFd>,
     named: Named,
     count: usize,
+    /// A socket that is kept beside the report's.
+    listener: Option<OwnedFd>,
+    /// Whether the plan's descriptors are closed: their values mean nothing any more.
+    closed: Cell<bool>,
+    /// How many descriptors after the standard ones are for what is executed.
+    inherited: u32,
     /// The plan and the rest of it, wherever they lie, and a child's stack.
     mapped: [Option<Mapped>; 4],
 }
@@ -74,7 +82,11 @@ impl Luggage {
     fn renew(&mut self) -> Result<&'static [u8], Errno> {
         let report = self.report.take().ok_or(Errno::BADF)?;
         // Both places before those that the plan names are taken.
-        *self = Self { count: 2, mapped: self.mapped, ..Self::default() };
+        let listener = self.listener.take();
+        if self.closed.get() {
+            core::mem::forget(core::mem::take(&mut self.named));
+        }
+        *self = Self { count: 2, mapped: self.mapped, listener, ..Self::default() };
         // Made before anybody waits.
         let mut room = Room::new(MAX_REST)?;
         let length = self.hear(&report, room.bytes())?;
@@ -115,15 +127,64 @@ impl Luggage {
     /// numbers that mean nothing any more: the process is about to become a program or to end, and its memory may be
     /// lent.
     fn close_others(&self, index: Option<u8>) {
-        let mut kept = [&self.report, index.and_then(|index| self.named.0.get(usize::from(index))).unwrap_or(&None)]
-            .map(|fd| fd.as_ref().map_or(STANDARD, |fd| fd.as_raw_fd() as u32));
+        self.closed.set(true);
+        let named = index.and_then(|index| self.named.0.get(usize::from(index))).unwrap_or(&None);
+        let last = STANDARD + self.inherited;
+        let mut kept =
+            [&self.report, &self.listener, named].map(|fd| fd.as_ref().map_or(STANDARD, |fd| fd.as_raw_fd() as u32));
         kept.sort_unstable();
-        let mut first = STANDARD + 1;
-        for fd in kept.into_iter().filter(|fd| *fd > STANDARD) {
+        let mut first = last + 1;
+        for fd in kept.into_iter().filter(|fd| *fd > last) {
             bare::close_range(first, fd - 1);
             first = fd + 1;
         }
         bare::close_range(first, u32::MAX);
+    }
+
+    /// Keeps one of the plan's descriptors as the listening socket.
+    fn keep_listener(&mut self, index: u8) -> Result<(), Errno> {
+        let place = self.named.0.get_mut(usize::from(index)).ok_or(Errno::BADF)?;
+        self.listener = Some(place.take().ok_or(Errno::BADF)?);
+        Ok(())
+    }
+
+    /// Waits at the listening socket for a connection on which the word comes: the report's from here on. Others only
+    /// look whether somebody listens.
+    fn await_start(&mut self, word: u8) -> Result<(), Errno> {
+        let listener = self.listener.take().ok_or(Errno::BADF)?;
+        loop {
+            let connection = match rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                connection => connection?,
+            };
+            let mut heard = [0];
+            if packet::receive(&connection, &mut heard, drop).is_ok() && heard == [word] {
+                self.report = Some(connection);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts descriptors of the plan where what is executed finds them, from 3 on. Those at hand may have these numbers:
+    /// the ones that stay go above first, and the values of the others mean nothing any more.
+    fn hand_on(&mut self, first: u8, count: u8) -> Result<(), Errno> {
+        let above = STANDARD as i32 + 1 + 2 * MAX_FDS as i32;
+        let raised = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, above);
+        let raise = |fd: &mut Option<OwnedFd>| -> Result<(), Errno> {
+            let copy = fd.as_ref().map(raised).transpose()?;
+            core::mem::forget(core::mem::replace(fd, copy));
+            Ok(())
+        };
+        raise(&mut self.report)?;
+        raise(&mut self.listener)?;
+        for index in first..first.checked_add(count).ok_or(Errno::INVAL)? {
+            raise(self.named.0.get_mut(usize::from(index)).ok_or(Errno::BADF)?)?;
+        }
+        for (onto, index) in (STANDARD as i32 + 1..).zip(first..first + count) {
+            bare::duplicate(self.fd(index)?, onto)?;
+        }
+        self.inherited = u32::from(count);
+        Ok(())
     }
 
     /// The descriptor that the plan calls `index`.
@@ -165,6 +226,18 @@ struct Growing {
 pub(crate) fn grow(luggage: Luggage) -> ! {
     let mut growing = Growing { luggage, root: None, terminal: false, plan: &[], number: 0 };
     match growing.luggage.plan() {
+        Ok(plan) => growing.plan = plan,
+        Err(errno) => growing.fail(errno),
+    }
+    growing.go_on()
+}
+
+/// Takes plans that come over a socket, from the first step on. Does not return.
+pub(crate) fn directly(socket: BorrowedFd<'_>) -> ! {
+    let report = rustix::io::fcntl_dupfd_cloexec(socket, STANDARD as i32 + 1).ok();
+    let luggage = Luggage { report, count: 2, ..Luggage::default() };
+    let mut growing = Growing { luggage, root: None, terminal: false, plan: &[], number: 0 };
+    match growing.rest() {
         Ok(plan) => growing.plan = plan,
         Err(errno) => growing.fail(errno),
     }
@@ -297,7 +370,32 @@ impl Growing {
                 self.luggage.close_others(None);
                 command::take(&self.luggage, self.terminal, step)
             }
-            other => command::take(&self.luggage, self.terminal, other),
+            Step::Say { word } => self.say(word),
+            Step::Sibling { word } => self.go_on_as_sibling(word),
+            Step::Listener { fd } => self.luggage.keep_listener(fd),
+            Step::Started { word } => self.luggage.await_start(word),
+            Step::Inherit { first, count } => self.luggage.hand_on(first, count),
+            other => match container::take(self.root.as_ref(), &self.luggage, other) {
+                Some(outcome) => outcome,
+                None => command::take(&self.luggage, self.terminal, other),
+            },
+        }
+    }
+
+    fn say(&self, word: u8) -> Result<(), Errno> {
+        let report = self.luggage.report.as_ref().ok_or(Errno::BADF)?;
+        rustix::net::send(report, &[word], rustix::net::SendFlags::NOSIGNAL).map(drop)
+    }
+
+    /// Returns in the sibling alone.
+    fn go_on_as_sibling(&self, word: u8) -> Result<(), Errno> {
+        match bare::fork_sibling()? {
+            Forked::Child => Ok(()),
+            Forked::Parent { pidfd, .. } => {
+                let report = self.luggage.report.as_ref().ok_or(Errno::BADF)?;
+                command::send_with(report.as_fd(), &[word], &pidfd)?;
+                bare::exit(0)
+            }
         }
     }
 
@@ -341,7 +439,7 @@ impl Growing {
 }
 
 /// A new file system, not attached anywhere yet.
-fn new_file_system(kind: &CStr, options: &str, attributes: Attributes) -> Result<OwnedFd, Errno> {
+pub(crate) fn new_file_system(kind: &CStr, options: &str, attributes: Attributes) -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for option in options.split(',').filter(|option| !option.is_empty()) {
         match option.split_once('=') {

@@ -23,8 +23,8 @@ mod step;
 mod walked_path;
 
 pub use message::{
-    ADMITTED, Answer, FIRST_LOOKED_UP, IN_FILE, IN_MESSAGE, LONGEST_LOOKED_UP, MAX_FDS, MAX_MESSAGE, MAX_REST, ROUSED,
-    Report, Request, Start,
+    ADMITTED, Answer, DIRECT, FIRST_LOOKED_UP, IN_FILE, IN_MESSAGE, LONGEST_LOOKED_UP, MAX_FDS, MAX_MESSAGE, MAX_REST,
+    ROUSED, Report, Request, Start,
 };
 pub use step::{Attributes, Capabilities, Make, Mountpoint, Namespaces, Scopes, Step, Text, TextError, next_step};
 pub use walked_path::{PathTooLong, WalkedPath};

@@ -19,6 +19,7 @@
 mod bare;
 mod command;
 mod console;
+mod container;
 mod grow;
 mod log;
 mod memory;

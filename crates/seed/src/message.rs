@@ -23,6 +23,10 @@ pub const ROUSED: u8 = 2;
 /// A message of this byte alone says that the guest has been admitted ([`Step::Admission`](crate::Step::Admission)).
 pub const ADMITTED: u8 = 3;
 
+/// The first byte of an order at the nursery that asks for no seed: the nursery itself is to take plans, which come on
+/// its standard input as the [rest](crate::Step::Await) of one does. So a process begins that no daemon stands behind.
+pub const DIRECT: u8 = 2;
+
 /// What a process whose calls are answered ([`Step::Supervise`](crate::Step::Supervise)) looks up before anything else:
 /// nothing has that name. As long as the kernel knows that it was looked up, it has forgotten nothing that the process
 /// has looked up since.

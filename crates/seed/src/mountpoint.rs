@@ -39,6 +39,14 @@ pub(crate) fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr, make
     rustix::mount::move_mount(tree, c"", place.as_fd(), c"", flags)
 }
 
+/// Makes a directory inside `root`, and those above it, where they are missing.
+pub(crate) fn make_directory(root: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
+    match resolve(root, at) {
+        Err(Errno::NOENT) => build(root, at, Make::Directory),
+        found => found.map(drop),
+    }
+}
+
 /// The most links to nothing that are followed on the way to a path: as many as the kernel follows.
 const MAX_LINKS: u32 = 40;
 

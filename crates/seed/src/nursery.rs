@@ -6,7 +6,8 @@
 //! and more.
 
 use crate::bare::{self, Forked, signals};
-use crate::packet;
+use crate::{grow, packet};
+use pando_seed::DIRECT;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
@@ -34,6 +35,10 @@ pub(crate) fn tend() -> Newborn {
         let mut order = Order::default();
         let mut version_2 = [0];
         match packet::receive(bare::standard_input(), &mut version_2, |fd| order.add(fd)) {
+            Ok(_) if version_2 == [DIRECT] => {
+                signals::all_default();
+                grow::directly(bare::standard_input())
+            }
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => bare::exit(0),

@@ -301,6 +301,163 @@ pub enum Step<'a> {
     /// Whatever is mounted in this namespace shares what is mounted on it with copies of the namespace made from here
     /// on, unless they ask otherwise.
     Share,
+    /// Move into new namespaces. Of processes and of time only what is forked from here on is in the new ones.
+    Unshare {
+        /// The namespaces: `CLONE_NEW*`.
+        namespaces: u32,
+    },
+    /// Say a word on the report's socket: a message of this byte alone.
+    Say {
+        /// The word, whose meaning is the sender's of the plan.
+        word: u8,
+    },
+    /// Go on as another child of this process's parent: the one that is in the new namespaces of processes and time.
+    /// The word goes out on the report's socket, with a pidfd of the child; this process ends.
+    Sibling {
+        /// The word that comes with the pidfd.
+        word: u8,
+    },
+    /// Walk into a control group, by writing "0" to a file of the group's.
+    Group {
+        /// Index of the file: `cgroup.procs` in version 2, `tasks` in version 1.
+        fd: u8,
+    },
+    /// Bring up the loopback device.
+    Loopback,
+    /// Change the attributes or the propagation of what is mounted at a path of the new root.
+    Change {
+        /// Path, relative to the new root; empty for the root itself.
+        #[serde(borrow)]
+        at: Text<'a>,
+        /// Whether the mounts below are changed too.
+        recursive: bool,
+        /// Attributes that are set: `MOUNT_ATTR_*`.
+        set: u32,
+        /// Attributes that are taken away.
+        clear: u32,
+        /// `MS_SHARED` and the like, or 0.
+        propagation: u32,
+    },
+    /// Hide a path of the new root, whatever kind it has: a directory behind an empty one, anything else behind the new
+    /// root's null device. A missing one is passed over.
+    Hide {
+        /// Path, relative to the new root.
+        #[serde(borrow)]
+        at: Text<'a>,
+    },
+    /// Make a node in the new root, and the directories above it. One of the same device that is there stays.
+    Node {
+        /// Path, relative to the new root.
+        #[serde(borrow)]
+        at: Text<'a>,
+        /// File type and permissions, as `st_mode` has them.
+        mode: u32,
+        /// The device's major and minor number.
+        device: (u32, u32),
+        /// The user and the group that own it.
+        owner: (u32, u32),
+    },
+    /// Make a symbolic link in the new root. Whatever has the name stays.
+    Link {
+        /// Path, relative to the new root.
+        #[serde(borrow)]
+        at: Text<'a>,
+        /// What the link says.
+        #[serde(borrow)]
+        to: Text<'a>,
+    },
+    /// Make a directory in the new root, and those above it, where they are missing.
+    Directory {
+        /// Path, relative to the new root.
+        #[serde(borrow)]
+        at: Text<'a>,
+    },
+    /// Write to a file below /proc/sys, before the new root is the root: it is the kernel's own file system there.
+    Setting {
+        /// Path, relative to /proc/sys.
+        #[serde(borrow)]
+        at: Text<'a>,
+        /// What is written.
+        #[serde(borrow)]
+        value: &'a [u8],
+    },
+    /// Set the domain name.
+    DomainName {
+        /// The name, of 64 bytes at most.
+        #[serde(borrow)]
+        name: &'a [u8],
+    },
+    /// Set the mask of permissions that new files do not get.
+    Umask {
+        /// The mask, as umask(2) takes it.
+        mask: u32,
+    },
+    /// Keep the permitted capabilities when the user changes.
+    KeepCapabilities,
+    /// Hold sets of capabilities, as far as they are permitted.
+    CapabilitySets {
+        /// Those in force.
+        effective: Capabilities,
+        /// Those that may be put in force.
+        permitted: Capabilities,
+        /// Those that programs with such file capabilities get.
+        inheritable: Capabilities,
+        /// Those that every program keeps.
+        ambient: Capabilities,
+    },
+    /// Begin a new session keyring.
+    Keyring {
+        /// The keyring's name.
+        #[serde(borrow)]
+        name: Text<'a>,
+    },
+    /// Set the execution domain (personality(2)).
+    Personality {
+        /// The domain and its flags.
+        persona: u32,
+    },
+    /// Show the terminal that is standard input as /dev/console.
+    ShowTerminal,
+    /// See that a program is there and may be executed, as [`Step::Exec`] will look for it.
+    Find {
+        /// Its name, which ends in NUL.
+        #[serde(borrow)]
+        name: &'a [u8],
+        /// Where to look for a name without a slash: directories separated by colons.
+        #[serde(borrow)]
+        search: &'a [u8],
+    },
+    /// Keep a listening socket, of all descriptors besides the report's.
+    Listener {
+        /// Index of the socket.
+        fd: u8,
+    },
+    /// Wait at the kept socket until somebody connects and sends the word. That connection is the report's socket from
+    /// here on.
+    Started {
+        /// The word.
+        word: u8,
+    },
+    /// Execute a program in a child, and wait for its end. One that fails, or takes too long, fails the step.
+    Call {
+        /// Index of the file that is its standard input.
+        input: u8,
+        /// Arguments, each ended by NUL. The first is the program's path.
+        #[serde(borrow)]
+        arguments: &'a [u8],
+        /// `NAME=value`s, each ended by NUL.
+        #[serde(borrow)]
+        environment: &'a [u8],
+        /// The most seconds that it may take; 0 for any.
+        timeout: u32,
+    },
+    /// Let descriptors be inherited by what is executed, as 3 and up. No others are at hand afterwards.
+    Inherit {
+        /// Index of the first.
+        first: u8,
+        /// How many of them there are.
+        count: u8,
+    },
 }
 
 /// Group ids, four bytes each, little-endian.

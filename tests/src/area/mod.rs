@@ -60,6 +60,7 @@ mod mounted_inside;
 mod moving;
 mod net;
 mod never_lost;
+mod oci;
 mod overbooking;
 mod plain_mistakes;
 mod programs;
@@ -276,6 +277,7 @@ const AREAS: &[&[Case]] = &[
     net::bandwidth::CASES,
     net::clones::CASES,
     never_lost::CASES,
+    oci::CASES,
     net::connection_kills::CASES,
     net::connections::CASES,
     net::host_mode::CASES,

@@ -78,6 +78,7 @@ const SET: u8 = 0xb7;
 const AND: u8 = 0x57;
 const SHIFT_RIGHT: u8 = 0x77;
 const GO_UNLESS_EQUAL: u8 = 0x55;
+const GO: u8 = 0x05;
 const EXIT: u8 = 0x95;
 
 /// Registers: the answer, the context, then what is asked for.
@@ -123,6 +124,120 @@ fn allowed(rule: &Rule) -> Vec<u64> {
     excess.into_iter().chain(program).collect()
 }
 
+/// A rule of an ordered list: of the rules that say something of a use, the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderedRule {
+    /// `None` for both kinds.
+    kind: Option<Kind>,
+    major: Option<u32>,
+    minor: Option<u32>,
+    access: u32,
+    allow: bool,
+}
+
+impl OrderedRule {
+    /// A rule from a line such as `c 1:3 rwm`, with `a` for both kinds and `*` for every number.
+    ///
+    /// # Errors
+    ///
+    /// Where the line cannot be read.
+    pub fn read(text: &str, allow: bool) -> Result<Self, DeviceError> {
+        let any = text.strip_prefix('a').map(|rest| format!("c{rest}"));
+        let line = any.as_deref().unwrap_or(text);
+        // The number of a kind's rule is read by the same words, whatever stands for it here.
+        let every_major = line.split(' ').nth(1).is_some_and(|numbers| numbers.starts_with("*:"));
+        let rule: Rule = if every_major { line.replacen("*:", "0:", 1) } else { line.to_owned() }
+            .parse()
+            .map_err(|_| DeviceError(text.to_owned()))?;
+        Ok(Self {
+            kind: any.is_none().then_some(rule.kind),
+            major: (!every_major).then_some(rule.major),
+            minor: rule.minor,
+            access: rule.access,
+            allow,
+        })
+    }
+
+    /// Whether it allows what it speaks of.
+    pub fn allows(&self) -> bool {
+        self.allow
+    }
+
+    /// Whether it speaks of every use of every device.
+    fn is_about_all(&self) -> bool {
+        self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == EVERY_ACCESS
+    }
+}
+
+impl std::fmt::Display for OrderedRule {
+    /// As the devices controller of version 1 takes it.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            None => 'a',
+            Some(Kind::Block) => 'b',
+            Some(Kind::Character) => 'c',
+        };
+        let number = |number: Option<u32>| number.map_or("*".to_owned(), |number| number.to_string());
+        let access: String = "rwm".chars().filter(|letter| self.access & bit_of(*letter) != 0).collect();
+        write!(out, "{kind} {}:{} {access}", number(self.major), number(self.minor))
+    }
+}
+
+/// What an ordered list begins with: whether everything is allowed or nothing, and the rules that come after.
+pub fn after_the_last_for_all(rules: &[OrderedRule]) -> (bool, &[OrderedRule]) {
+    match rules.iter().rposition(OrderedRule::is_about_all) {
+        Some(at) => (rules[at].allow, &rules[at + 1..]),
+        // As a group has it that nobody has said anything to.
+        None => (true, rules),
+    }
+}
+
+/// The program of an ordered list: each kind of use that is asked for has to be allowed by the last rule that says
+/// something of it.
+pub fn ordered_program(rules: &[OrderedRule]) -> Vec<u64> {
+    let (default, rules) = after_the_last_for_all(rules);
+    let mut program = vec![
+        instruction(LOAD_WORD, KIND, CONTEXT, 0, 0),
+        instruction(LOAD_WORD, MAJOR, CONTEXT, 4, 0),
+        instruction(LOAD_WORD, MINOR, CONTEXT, 8, 0),
+        instruction(COPY, WANTED, KIND, 0, 0),
+        instruction(SHIFT_RIGHT, WANTED, 0, 0, 16),
+        instruction(AND, KIND, 0, 0, 0xffff),
+    ];
+    for rule in rules.iter().rev() {
+        program.extend(decided(rule));
+    }
+    program.extend([instruction(SET, ANSWER, 0, 0, u32::from(default)), instruction(EXIT, 0, 0, 0, 0)]);
+    program
+}
+
+/// What is wanted and not decided yet is decided by a rule: denied at once, or taken off what is wanted.
+fn decided(rule: &OrderedRule) -> Vec<u64> {
+    let end = |answer| [instruction(SET, ANSWER, 0, 0, answer), instruction(EXIT, 0, 0, 0, 0)];
+    let mut program = if rule.allow {
+        let left = [
+            instruction(AND, WANTED, 0, 0, EVERY_ACCESS & !rule.access),
+            instruction(GO_UNLESS_EQUAL, WANTED, 0, 2, 0),
+        ];
+        [left, end(1)].concat()
+    } else {
+        // Past the end where nothing of it is wanted.
+        let asked = [
+            instruction(COPY, EXCESS, WANTED, 0, 0),
+            instruction(AND, EXCESS, 0, 0, rule.access),
+            instruction(GO_UNLESS_EQUAL, EXCESS, 0, 1, 0),
+            instruction(GO, 0, 0, 2, 0),
+        ];
+        [&asked[..], &end(0)].concat()
+    };
+    let conditions = [(MINOR, rule.minor), (MAJOR, rule.major), (KIND, rule.kind.map(|kind| kind as u32))];
+    for (register, value) in conditions.into_iter().filter_map(|(register, value)| Some((register, value?))) {
+        let past = i16::try_from(program.len()).expect("a rule is a dozen instructions");
+        program.insert(0, instruction(GO_UNLESS_EQUAL, register, 0, past, value));
+    }
+    program
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +260,7 @@ mod tests {
                 SHIFT_RIGHT => registers[to] >>= value,
                 GO_UNLESS_EQUAL if registers[to] != value => at += offset as usize,
                 GO_UNLESS_EQUAL => {}
+                GO => at += offset as usize,
                 EXIT => return registers[0],
                 other => panic!("no such instruction is expected here: {other:#x}"),
             }
@@ -172,5 +288,31 @@ mod tests {
         assert!(!of(Kind::Block, 2, 1, 3) && !of(Kind::Character, 2, 1, 4));
         assert!(of(Kind::Character, 7, 136, 0) && of(Kind::Character, 7, 136, 1234));
         assert!(of(Kind::Block, 2, 8, 1) && !of(Kind::Block, 6, 8, 1) && !of(Kind::Block, 2, 8, 0));
+    }
+
+    #[test]
+    fn of_an_ordered_list_the_last_rule_that_says_something_counts() {
+        let rule = |text: &str, allow| OrderedRule::read(text, allow).unwrap();
+        let rules = [
+            rule("c 7:7 rwm", true),
+            rule("a *:* rwm", false),
+            rule("c *:* m", true),
+            rule("c 1:* rw", true),
+            rule("c 1:5 w", false),
+            rule("b 8:0 r", true),
+        ];
+        let program = ordered_program(&rules);
+        let of = |kind, access, major, minor| answer(&program, kind, access, major, minor) == 1;
+        assert!(of(Kind::Character, 7, 1, 3), "by two rules together");
+        assert!(of(Kind::Character, 3, 1, 5) && !of(Kind::Character, 4, 1, 5) && !of(Kind::Character, 6, 1, 5));
+        assert!(of(Kind::Block, 2, 8, 0) && !of(Kind::Block, 3, 8, 0) && !of(Kind::Block, 1, 8, 0));
+        assert!(of(Kind::Character, 1, 7, 7) && !of(Kind::Character, 2, 7, 7), "what came before all was denied");
+        let open = ordered_program(&[rule("b *:3 w", false)]);
+        assert_eq!(answer(&open, Kind::Block, 4, 9, 3), 0);
+        assert_eq!((answer(&open, Kind::Block, 4, 9, 4), answer(&open, Kind::Block, 2, 9, 3)), (1, 1));
+        assert_eq!(
+            rules.map(|rule| rule.to_string())[1..3],
+            ["a *:* rwm", "c *:* rwm"].map(|text| text.replace("c *:* rwm", "c *:* m"))
+        );
     }
 }

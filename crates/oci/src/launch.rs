@@ -1,0 +1,337 @@
+//! From a plan to a process: a seed is begun, and sent batch after batch of the plan with the descriptors that it
+//! wants.
+
+use crate::plan::mount_options::Change;
+use crate::plan::{Batch, Plan, Want, Word};
+use anyhow::{Context, Result, anyhow, bail};
+use pando_guest::seed::PROGRAM;
+use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::tree_copy::Copying;
+use pando_kernel::{memory_file, packet, pidfd};
+use pando_seed::{DIRECT, IN_FILE, IN_MESSAGE, MAX_MESSAGE, MAX_REST, Report};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use serde_json::Value;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What a plan's wants are made of.
+#[derive(Debug, Default)]
+pub(crate) struct Supplies {
+    /// The root's directory.
+    pub(crate) root: PathBuf,
+    /// The socket that a terminal's master goes to.
+    pub(crate) console: Option<OwnedFd>,
+    /// The socket at which the process waits to be started.
+    pub(crate) listener: Option<OwnedFd>,
+    /// The container's state.
+    pub(crate) state: Option<Value>,
+}
+
+/// What is done when a process says a word.
+pub(crate) trait Helper {
+    /// Maps the ids of a process's new user namespace.
+    fn map_ids(&mut self, pid: i32) -> Result<()>;
+    /// Sets the clocks of a process's children.
+    fn set_clocks(&mut self, pid: i32) -> Result<()>;
+    /// The process that becomes the program exists. What the state says from here on.
+    fn born(&mut self, pid: i32) -> Result<Value>;
+}
+
+/// A process that was launched, and takes steps no more until it is started.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    /// Its pid.
+    pub(crate) pid: i32,
+    /// A pidfd of it.
+    pub(crate) process: OwnedFd,
+    /// Where it reports.
+    report: OwnedFd,
+    /// What the steps do, in words.
+    plan: Plan,
+}
+
+/// A process on its way. Should this go before it has got there, so does the process.
+struct Underway {
+    first: Child,
+    process: OwnedFd,
+    pid: i32,
+    arrived: bool,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        const KILL: i32 = 9;
+        if !self.arrived {
+            let _ = pidfd::send_signal(&self.process, KILL);
+            let _ = self.first.kill();
+            reap(self.pid);
+        }
+        // Where another goes on, this one has ended.
+        if !self.arrived || self.pid != self.first.id().cast_signed() {
+            let _ = self.first.wait();
+        }
+    }
+}
+
+/// Waits for a child's end, if it is one.
+pub(crate) fn reap(pid: i32) -> Option<rustix::process::WaitStatus> {
+    let pid = rustix::process::Pid::from_raw(pid)?;
+    let flags = rustix::process::WaitOptions::empty();
+    loop {
+        match rustix::process::waitpid(Some(pid), flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            waited => return waited.ok()?.map(|(_, status)| status),
+        }
+    }
+}
+
+/// Takes a process through all of a plan.
+pub(crate) fn launch(plan: Plan, mut supplies: Supplies, helper: &mut dyn Helper) -> Result<Launched> {
+    let (ours, theirs) = packet::pair().context("making a socket pair")?;
+    let first = begin(theirs)?;
+    let pid = first.id().cast_signed();
+    let mut way = Underway { process: pidfd::open(pid).context("watching the process")?, first, pid, arrived: false };
+    packet::send(&ours, &[DIRECT], &[]).context("speaking to the process")?;
+    for batch in &plan.batches {
+        send(&ours, batch, &mut supplies).map_err(|error| told(&ours, &plan, error))?;
+        let Some(expected) = batch.ends_with else { continue };
+        let born = hear(&ours, &plan, expected)?;
+        match expected {
+            Word::MapIds => helper.map_ids(way.pid)?,
+            Word::SetClocks => helper.set_clocks(way.pid)?,
+            Word::Born => {
+                let process = born.context("a process came without its pidfd")?;
+                way.pid = pidfd::pid(&process).context("reading a process's pid")?;
+                way.process = process;
+                supplies.state = Some(helper.born(way.pid)?);
+            }
+            Word::Ready => {}
+        }
+    }
+    way.arrived = true;
+    let process = way.process.try_clone().context("copying a descriptor")?;
+    Ok(Launched { pid: way.pid, process, report: ours, plan })
+}
+
+/// Begins a seed, out of sealed memory.
+fn begin(socket: OwnedFd) -> Result<Child> {
+    let program = memory_file::sealed("pando-seed", PROGRAM, true).context("putting the seed's program into memory")?;
+    Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg0("pando-seed")
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("starting the seed")
+}
+
+/// Sends steps and what they want.
+pub(crate) fn send(socket: &OwnedFd, batch: &Batch, supplies: &mut Supplies) -> Result<()> {
+    let opened = batch.wants.iter().map(|want| supplies.open(want)).collect::<Result<Vec<_>>>()?;
+    let mut fds: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+    let message = [&[IN_MESSAGE], batch.steps.as_slice()].concat();
+    let sent = if message.len() <= MAX_REST {
+        packet::send(socket, &message, &fds)
+    } else {
+        let steps = memory_file::sealed("pando-plan", &batch.steps, false).context("putting a plan into memory")?;
+        fds.push(steps.as_fd());
+        packet::send(socket, &[IN_FILE], &fds)
+    };
+    sent.context("sending a plan to the process")
+}
+
+/// Why a plan could not be sent: a process that has ended may have said so before.
+fn told(socket: &OwnedFd, plan: &Plan, error: anyhow::Error) -> anyhow::Error {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    match kind {
+        Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            hear(socket, plan, Word::Ready).err().unwrap_or(error)
+        }
+        _ => error,
+    }
+}
+
+/// Receives a message. That the process has ended with messages unread is said first, and what it has said before
+/// comes after.
+fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
+    let received = match packet::receive(socket, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => packet::receive(socket, bytes),
+        received => received,
+    };
+    received.context("listening to the process")
+}
+
+/// Waits for a word, and the descriptor that may come with it.
+fn hear(socket: &OwnedFd, plan: &Plan, expected: Word) -> Result<Option<OwnedFd>> {
+    let mut bytes = [0; MAX_MESSAGE];
+    let (length, fds) = receive(socket, &mut bytes)?;
+    match &bytes[..length] {
+        [] => bail!("the process ended on its way, before it said why"),
+        [word] if *word == expected as u8 => Ok(fds.into_iter().next()),
+        [word] => bail!("the process said {word} where {expected:?} was expected"),
+        report => Err(failure(report, plan)),
+    }
+}
+
+/// The words for a step that failed.
+fn failure(report: &[u8], plan: &Plan) -> anyhow::Error {
+    match postcard::from_bytes::<Report>(report) {
+        Ok(Report { step, errno }) => anyhow!("{}", words(plan.label(step), errno)),
+        Err(error) => anyhow!("reading a report: {error}"),
+    }
+}
+
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
+const ETIMEDOUT: i32 = 110;
+const ECANCELED: i32 = 125;
+
+/// As engines look for them: by what runc says of a program that is not there, or may not be executed.
+pub(crate) fn words(label: &str, errno: i32) -> String {
+    let program = label.strip_prefix("exec: ");
+    let reason = match (program, errno) {
+        (Some(name), ENOENT) if !name.contains('/') => "executable file not found in $PATH".to_owned(),
+        (Some(_), ENOENT | ENOTDIR) => "no such file or directory".to_owned(),
+        (Some(_), EACCES) => "permission denied".to_owned(),
+        (None, ECANCELED) if label.contains("hook") => "it failed".to_owned(),
+        (None, ETIMEDOUT) if label.contains("hook") => "it took longer than its timeout".to_owned(),
+        _ => std::io::Error::from_raw_os_error(errno).to_string(),
+    };
+    format!("{label}: {reason}")
+}
+
+impl Launched {
+    /// Waits until the process has become its program.
+    pub(crate) fn wait_for_program(&self) -> Result<()> {
+        let mut bytes = [0; MAX_MESSAGE];
+        match receive(&self.report, &mut bytes)? {
+            (0, _) => Ok(()),
+            (length, _) => {
+                reap(self.pid);
+                Err(failure(&bytes[..length], &self.plan))
+            }
+        }
+    }
+
+    /// Ends the process.
+    pub(crate) fn kill(&self) {
+        const KILL: i32 = 9;
+        let _ = pidfd::send_signal(&self.process, KILL);
+        reap(self.pid);
+    }
+}
+
+impl Supplies {
+    fn open(&mut self, want: &Want) -> Result<OwnedFd> {
+        let copy = |fd: Option<&OwnedFd>| {
+            fd.with_context(|| format!("{want:?} was not supplied"))?.try_clone().context("copying a descriptor")
+        };
+        match want {
+            Want::GroupFile(path) => {
+                let file = File::options().write(true).open(path);
+                file.map(OwnedFd::from).with_context(|| format!("opening {}", path.display()))
+            }
+            Want::Namespace(path) => namespace(path),
+            Want::Tree { path, recursive, change } => tree(path, *recursive, *change).map(OwnedFd::from),
+            Want::Filled { path, options, attributes } => self.filled(path, options, *attributes),
+            Want::Stdio(number) => {
+                let fd = match number {
+                    0 => std::io::stdin().as_fd().try_clone_to_owned(),
+                    1 => std::io::stdout().as_fd().try_clone_to_owned(),
+                    _ => std::io::stderr().as_fd().try_clone_to_owned(),
+                };
+                fd.with_context(|| format!("copying descriptor {number}"))
+            }
+            Want::Inherited(number) => {
+                pando_kernel::inheritance::copy_of(*number).with_context(|| format!("copying descriptor {number}"))
+            }
+            Want::Console => copy(self.console.as_ref()),
+            Want::Listener => copy(self.listener.as_ref()),
+            Want::State => {
+                let text = self.state.clone().unwrap_or_default().to_string();
+                let file =
+                    memory_file::sealed("state", text.as_bytes(), false).context("putting the state into memory")?;
+                // Opened anew: what is written to the file has moved its position.
+                let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                again.map(OwnedFd::from).context("opening the state")
+            }
+        }
+    }
+
+    /// A new tmpfs with what lies at a path of the root, if that is a directory.
+    fn filled(&self, path: &str, options: &[(String, String)], attributes: u32) -> Result<OwnedFd> {
+        let pairs: Vec<_> = options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let attributes = Attributes::from_bits_retain(attributes);
+        let writable = attributes - Attributes::MOUNT_ATTR_RDONLY;
+        let tree = Tree::new("tmpfs", &pairs, writable)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, &self.root, flags, Mode::empty()).context("opening the root")?;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let relative = path.trim_start_matches('/');
+        match rustix::fs::openat2(&root, relative, flags, Mode::empty(), resolve) {
+            Ok(from) => {
+                let onto = rustix::fs::openat(tree.as_fd(), c".", flags, Mode::empty()).context("opening a tmpfs")?;
+                let mode = rustix::fs::fstat(&from).context("looking at a directory")?.st_mode;
+                if !options.iter().any(|(key, _)| key == "mode") {
+                    rustix::fs::fchmod(&onto, Mode::from_raw_mode(mode & 0o7777)).context("setting a mode")?;
+                }
+                Copying::new(from.as_fd(), onto.as_fd(), u64::MAX, &mut |_, _| {})
+                    .all()
+                    .with_context(|| format!("copying {path} up"))?;
+            }
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
+            Err(errno) => return Err(errno).with_context(|| format!("opening {path} of the root")),
+        }
+        tree.set_attributes(false, attributes)?;
+        Ok(tree.into())
+    }
+}
+
+/// A namespace of the host's, and nothing else that has that path.
+fn namespace(path: &Path) -> Result<OwnedFd> {
+    let file = File::open(path).with_context(|| format!("opening the namespace {}", path.display()))?;
+    pando_kernel::namespace::kind(&file).with_context(|| format!("{} is no namespace", path.display()))?;
+    Ok(file.into())
+}
+
+/// A detached copy of a mount, changed.
+fn tree(path: &Path, recursive: bool, change: Change) -> Result<Tree> {
+    let tree = if change.propagation == 0 {
+        Tree::clone_of(path, recursive)?
+    } else {
+        Tree::clone_in_its_group(path, recursive)?
+    };
+    let own = (Attributes::from_bits_retain(change.set), Attributes::from_bits_retain(change.clear));
+    let below = (Attributes::from_bits_retain(change.set_below), Attributes::from_bits_retain(change.clear_below));
+    if change.set_below | change.clear_below != 0 {
+        tree.change(true, below, 0)?;
+    }
+    if change.set | change.clear != 0 {
+        tree.change(false, own, 0)?;
+    }
+    if change.propagation != 0 {
+        let none = (Attributes::empty(), Attributes::empty());
+        tree.change(change.propagation_below, none, u64::from(change.propagation))?;
+    }
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_told_as_engines_expect() {
+        assert_eq!(words("exec: \"x\"", ENOENT), "exec: \"x\": executable file not found in $PATH");
+        assert_eq!(words("exec: \"/x\"", ENOENT), "exec: \"/x\": no such file or directory");
+        assert_eq!(words("exec: \"x\"", EACCES), "exec: \"x\": permission denied");
+        assert!(words("mounting /x", ENOENT).starts_with("mounting /x: No such file"));
+    }
+}
