@@ -132,6 +132,11 @@ const KINDS: &[Kind] = &[
         "their files where they are now, also renamed or linked ones",
         "freeze::unix_sockets_keep_names_peers_and_queues",
     ),
+    kept(
+        "user and groups of who connected a unix socket (SO_PEERCRED, SO_PEERGROUPS)",
+        "of what waits to be accepted nobody's, where users differ who could have connected it",
+        "clone_answers::who_is_at_the_other_end_of_a_unix_socket",
+    ),
     kept("descriptors in flight (SCM_RIGHTS)", "", "freeze::descriptors_in_flight_arrive"),
     kept(
         "TCP and UDP listeners, bound and connected UDP sockets, netlink",
@@ -186,8 +191,8 @@ const KINDS: &[Kind] = &[
         "inner_connections::",
     ),
     lost(
-        "who connected a unix socket (SO_PEERCRED)",
-        "root, and a pid that is gone",
+        "the pid of who connected a unix socket (SO_PEERCRED)",
+        "one that is gone",
         "freeze::unix_sockets_keep_names_peers_and_queues",
     ),
     lost(

@@ -5,6 +5,7 @@ mod attacks;
 mod buds;
 mod burglars;
 mod clients;
+mod clone_answers;
 mod clone_checker;
 mod clone_crash;
 mod clone_filters;
@@ -193,6 +194,7 @@ const AREAS: &[&[Case]] = &[
     frozen_again::CASES,
     frozen_settings::CASES,
     freeze_refusals::CASES,
+    clone_answers::CASES,
     clone_checker::CASES,
     clone_crash::CASES,
     freeze_kills::CASES,

@@ -24,6 +24,7 @@ pub(crate) mod mount_difference;
 pub(crate) mod mount_spaces;
 pub(crate) mod nested;
 pub(crate) mod networks;
+pub(crate) mod peer_credentials;
 pub(crate) mod pipes;
 pub(crate) mod plain_socket;
 pub(crate) mod process;

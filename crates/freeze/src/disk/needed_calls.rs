@@ -251,6 +251,8 @@ fn of_unix_socket(socket: &UnixSocket, all: &mut Vec<NeededCall>) {
         borrows_directory: _,
         connected: _,
         peer: _,
+        peer_credentials: _,
+        connector: _,
         queue: _,
         shut: _,
         backlog: _,

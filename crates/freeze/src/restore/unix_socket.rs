@@ -5,8 +5,9 @@
 //! and accepting that.
 
 use crate::image::socket::SNDBUF;
-use crate::image::{Image, SocketOption, UnixSocket, Waiting};
+use crate::image::{Image, PeerCredentials, SocketOption, UnixSocket, Waiting};
 use crate::restore::networks;
+use crate::restore::peer_credentials::acting_as;
 use crate::restore::script::{AT_FDCWD, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::unix_origin::{Origin, has_name, late_widows, origin};
@@ -84,15 +85,20 @@ impl<'a> Making<'a> {
                 let kind = kind | libc::SOCK_NONBLOCK as u64;
                 writer.open(MAKING, "making a unix socket", libc::SYS_socket, &[AF_UNIX, kind, 0], slot);
             }
-            Origin::Pair { other } => {
-                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, self.slot(other), kind]);
-            }
+            Origin::Pair { other } => self.pair(writer, number, self.slot(other)),
             Origin::Widow => {
                 let other = self.widowed(number).unwrap_or(self.slots.spare());
-                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
+                self.pair(writer, number, other);
             }
-            Origin::Paired | Origin::Accepted { .. } => {}
+            Origin::Paired | Origin::Accepted { .. } | Origin::AcceptedLate { .. } => {}
         }
+    }
+
+    fn pair(&self, writer: &mut Writer, number: usize, other: u64) {
+        let (slot, kind) = (self.slot(number), self.all[number].kind as u64);
+        acting_as(writer, self.all[number].peer_credentials.as_ref(), |writer| {
+            writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
+        });
     }
 
     /// Binds a socket and lets connect who is connected to its name.
@@ -101,7 +107,15 @@ impl<'a> Making<'a> {
         if !socket.is_named() || matches!(self.origins[number], Origin::Accepted { .. }) {
             return;
         }
-        let slot = self.slot(number);
+        // What nobody listens for any more is accepted from a listener that goes again.
+        let passes = matches!(self.origins[number], Origin::AcceptedLate { .. });
+        let slot = if passes { self.slots.spare() } else { self.slot(number) };
+        if passes {
+            networks::inside(writer, self.slots, socket.net_space, |writer| {
+                let arguments = [AF_UNIX, socket.kind as u64, 0];
+                writer.open(MAKING, "making a listener", libc::SYS_socket, &arguments, slot);
+            });
+        }
         let path = socket.path();
         let set_aside = path.as_ref().map(|path| (writer.string(path), writer.string(&format!("{path}.pando"))));
         if let Some((at, aside)) = set_aside {
@@ -124,14 +138,17 @@ impl<'a> Making<'a> {
         if let Some(backlog) = socket.backlog {
             // Those that wait may be more than it takes by now. For who connects beyond that the kernel waits, until
             // somebody accepts.
-            let room = backlog.max(socket.waiting.len() as u32);
-            writer.call(MAKING, "listening", libc::SYS_listen, &[slot, room.into()]);
-            self.connect_all(writer, number);
-            if room != backlog {
-                writer.call(MAKING, "listening for no more", libc::SYS_listen, &[slot, backlog.into()]);
-            }
+            let mut listener = Listener { slot, room: backlog.max(socket.waiting.len() as u32), done: None };
+            listener.listen(writer, socket.peer_credentials.as_ref());
+            self.connect_all(writer, number, &mut listener);
+            listener.room = backlog;
+            listener.listen(writer, socket.peer_credentials.as_ref());
+        } else if let Origin::AcceptedLate { client } = self.origins[number] {
+            let mut listener = Listener { slot, room: 1, done: None };
+            self.accept(writer, number, client, &mut listener);
+            writer.call(MAKING, "listening no more", libc::SYS_close, &[slot]);
         } else {
-            self.connect_all(writer, number);
+            self.connect_datagrams(writer, number);
         }
         if let (Some((at, aside)), false) = (set_aside, stays) {
             match &socket.published {
@@ -150,39 +167,55 @@ impl<'a> Making<'a> {
         }
     }
 
-    fn connect_all(&self, writer: &mut Writer, to: usize) {
-        let target = &self.all[to];
-        enter(writer, target);
-        let address = writer.data(&target.name, 8);
-        let length = target.name.len() as u64;
-        let connect = |writer: &mut Writer, client: usize| {
-            let arguments = [self.slot(client), address, length];
-            writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
-        };
+    /// Connects those whose connections a listener has accepted, and those that wait at it.
+    fn connect_all(&self, writer: &mut Writer, to: usize, listener: &mut Listener) {
         for (number, origin) in self.origins.iter().enumerate() {
-            if let Origin::Accepted { listener, client } = origin
-                && *listener == to
+            if let Origin::Accepted { listener: of, client } = origin
+                && *of == to
             {
-                connect(writer, *client);
-                writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(to), 0, 0, 0], self.slot(number));
+                self.accept(writer, number, *client, listener);
             }
         }
+        let target = &self.all[to];
+        let connect = |writer: &mut Writer, listener: &mut Listener, client: usize| {
+            listener.listen(writer, self.all[client].peer_credentials.as_ref());
+            acting_as(writer, self.all[client].connector.as_ref(), |writer| self.connect(writer, client, target));
+        };
         // Each is the only one that waits when it is accepted.
         for client in target.waiting.iter().filter(|client| self.all[**client].is_reset) {
-            connect(writer, *client);
+            connect(writer, listener, *client);
             self.reset(writer, *client, to);
         }
         for client in target.waiting.iter().filter(|client| !self.all[**client].is_reset) {
-            connect(writer, *client);
+            connect(writer, listener, *client);
         }
+    }
+
+    /// Connects a client to a listener, each as who it was, and accepts that.
+    fn accept(&self, writer: &mut Writer, number: usize, client: usize, listener: &mut Listener) {
+        let accepted = &self.all[number];
+        listener.listen(writer, self.all[client].peer_credentials.as_ref());
+        acting_as(writer, accepted.peer_credentials.as_ref(), |writer| self.connect(writer, client, accepted));
+        writer.open(MAKING, "accepting", libc::SYS_accept4, &[listener.slot, 0, 0, 0], self.slot(number));
+    }
+
+    /// Connects one to another's name.
+    fn connect(&self, writer: &mut Writer, client: usize, target: &UnixSocket) {
+        enter(writer, target);
+        let address = writer.data(&target.name, 8);
+        let arguments = [self.slot(client), address, target.name.len() as u64];
+        writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
+        leave(writer, target);
+    }
+
+    fn connect_datagrams(&self, writer: &mut Writer, to: usize) {
         let follows = |number: &usize| {
             let socket = &self.all[*number];
             socket.kind == libc::SOCK_DGRAM && socket.peer == Some(to) && self.origins[*number] == Origin::Alone
         };
         for client in (0..self.all.len()).filter(follows) {
-            connect(writer, client);
+            self.connect(writer, client, &self.all[to]);
         }
-        leave(writer, target);
     }
 
     /// Who closes a connection without having received all resets it.
@@ -289,6 +322,27 @@ impl<'a> Making<'a> {
             && self.origins[number] != Origin::Widow
         {
             writer.attempt(MAKING, "shutting a socket", libc::SYS_shutdown, &[slot, how]);
+        }
+    }
+}
+
+/// A socket that listens, and as whom: whoever connects to it is told that.
+struct Listener {
+    slot: u64,
+    /// How many connections may wait.
+    room: u32,
+    /// What was done last: room, and as whom.
+    done: Option<(u32, Option<PeerCredentials>)>,
+}
+
+impl Listener {
+    /// Has it listen as somebody. It does so again where that is another than before.
+    fn listen(&mut self, writer: &mut Writer, who: Option<&PeerCredentials>) {
+        let wanted = Some((self.room, who.cloned()));
+        if self.done != wanted {
+            let arguments = [self.slot, self.room.into()];
+            acting_as(writer, who, |writer| writer.call(MAKING, "listening", libc::SYS_listen, &arguments));
+            self.done = wanted;
         }
     }
 }
