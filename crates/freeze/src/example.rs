@@ -3,7 +3,7 @@
 use crate::image::{
     AioRing, Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
     Keyed, KeyedKind, MountChange, MountSource, MountSpace, NetSpace, OpenFile, PeerCredentials, Pipe, Process, Queue,
-    Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
+    Sender, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
 };
 
 fn area(start: u64, kind: AreaKind) -> Area {
@@ -74,7 +74,7 @@ pub(crate) fn image() -> Image {
     let settings = vec![("pids.max".to_owned(), "9".to_owned())];
     let group = ControlGroup { path: "/init.scope".into(), owner: (1, 1), given: Vec::new(), settings };
     let (name, waiting) = (b"\x01\0/run/x\0".to_vec(), b"with two".to_vec());
-    let queue = vec![Waiting { bytes: waiting, from: Vec::new(), files: vec![0, 3] }];
+    let queue = vec![Waiting { bytes: waiting, from: Vec::new(), files: vec![0, 3], sender: Some(Sender::default()) }];
     let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
     Image {
         processes: vec![process(2, 1), process(3, 2), process(4, 3)],

@@ -11,8 +11,18 @@ use std::path::{Path, PathBuf};
 
 const PYTHON: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
 
-pub(crate) const CASES: &[Case] =
-    &[Case::new("clone_answers::who_is_at_the_other_end_of_a_unix_socket", who_is_at_the_other_end).needs(PYTHON)];
+const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
+    Case::new(name, show).needs(PYTHON)
+}
+
+pub(crate) const CASES: &[Case] = &[
+    case("clone_answers::who_is_at_the_other_end_of_a_unix_socket", who_is_at_the_other_end),
+    case("clone_answers::who_sent_what_waits", who_sent_what_waits),
+    case("clone_answers::what_was_sent_to_who_has_not_accepted", what_was_sent_to_who_has_not_accepted),
+    case("clone_answers::urgent_data_is_refused_until_it_is_received", urgent_data),
+    case("clone_answers::watches_that_have_fired_stay_so", watches_that_have_fired),
+    case("clone_answers::directories_that_are_half_listed_are_refused", half_listed),
+];
 
 fn tree(sandbox: &Sandbox) -> PathBuf {
     let tree = sandbox.scratch().join("tree");
@@ -26,7 +36,8 @@ fn guest(sandbox: &Sandbox, tree: &Path, name: &str, program: &str) {
     std::fs::write(tree.join(format!("root/{name}.py")), whole).expect("a file");
     let program = format!("/root/{name}.py");
     let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", &program];
-    sandbox.pando(["create", name, "--from", &tree.to_string_lossy()]).args(command).limit(120).ok();
+    let create = ["create", name, "--from", &tree.to_string_lossy()];
+    sandbox.pando(create).args(command).limit(120).ok();
     eventually("it is up", || sandbox.exec_sh(name, "test -s /tmp/up").run().code() == 0);
 }
 
@@ -68,4 +79,85 @@ fn who_is_at_the_other_end(sandbox: &Sandbox) {
     assert_eq!(was["client after"][0], 33, "{was}");
     assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
     assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
+}
+
+fn who_sent_what_waits(sandbox: &Sandbox) {
+    let [in_clone, restored, was] = answers(sandbox, include_str!("../../actors/senders.py"));
+    assert_eq!(was["box"][2], json!(["one", "theirs", 1000, 50]), "{was}");
+    assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
+    assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
+}
+
+/// That cannot be looked at: a freeze says so.
+fn what_was_sent_to_who_has_not_accepted(sandbox: &Sandbox) {
+    let tree = tree(sandbox);
+    guest(sandbox, &tree, "source", include_str!("../../actors/unaccepted.py"));
+    sandbox
+        .pando(["freeze", "source", "warm"])
+        .run()
+        .succeeded()
+        .complains_of(&["1 connections by unix sockets that no server has accepted", "are reset in clones"]);
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    let reset = rustix::io::Errno::CONNRESET.raw_os_error();
+    assert_eq!(said(sandbox, "one", "clone"), json!({"said": [""], "silent": "heard", "eager": reset}));
+    let heard = json!({"said": ["", "unheard"], "silent": "heard", "eager": "heard"});
+    assert_eq!(said(sandbox, "source", "source"), heard);
+}
+
+fn urgent_data(sandbox: &Sandbox) {
+    let tree = tree(sandbox);
+    guest(sandbox, &tree, "source", include_str!("../../actors/urgent_data.py"));
+    let refused = |image: &str, words: &[&str]| {
+        sandbox.pando(["freeze", "source", image]).run().ended_with(125).complains_of(words);
+        sandbox.pando(["freeze", "source", image, "--stop"]).run().ended_with(125).complains_of(words);
+    };
+    // Where the kernel has urgent data for unix sockets, these come first.
+    refused("early", &["urgent data waits (MSG_OOB)", "let the program receive it first"]);
+    let whole = said(sandbox, "source", "unix")["said"].clone();
+    assert!(["abcdef", "abc!def"].contains(&whole.as_str().unwrap_or_default()), "{whole}");
+    refused("later", &["a TCP connection in which urgent data waits"]);
+    assert_eq!(said(sandbox, "source", "inline"), json!({"said": "abc!def"}));
+    refused("last", &["a TCP connection in which urgent data waits"]);
+    assert_eq!(said(sandbox, "source", "tcp"), json!({"said": "abcdef"}));
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    for name in ["one", "source"] {
+        assert_eq!(said(sandbox, name, "then"), json!({"said": "moremoremore"}), "{name}");
+    }
+}
+
+fn watches_that_have_fired(sandbox: &Sandbox) {
+    let program = include_str!("../../actors/fired_watches.py");
+    let tree = tree(sandbox);
+    guest(sandbox, &tree, "source", program);
+    let refused = sandbox.pando(["freeze", "source", "early"]).run().ended_with(125);
+    refused.complains_of(&["(EPOLLONESHOT) of a file that is ready for none", "when the program watches that again"]);
+    said(sandbox, "source", "armed");
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["freeze", "source", "cold", "--stop"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    let in_clone = said(sandbox, "one", "clone");
+    sandbox.end_daemon();
+    sandbox.pando(["restore", "cold"]).ok();
+    let restored = said(sandbox, "source", "restored");
+    guest(sandbox, &tree, "never-frozen", program);
+    said(sandbox, "never-frozen", "armed");
+    let was = said(sandbox, "never-frozen", "as-it-is");
+    assert_eq!((was["at first"].as_array().map(Vec::len), &was["then"]), (Some(1), &json!([])), "{was}");
+    assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
+    assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
+}
+
+fn half_listed(sandbox: &Sandbox) {
+    let tree = tree(sandbox);
+    guest(sandbox, &tree, "source", include_str!("../../actors/half_listed.py"));
+    let refused = sandbox.pando(["freeze", "source", "early"]).run().ended_with(125);
+    refused.complains_of(&["a directory in memory, half of which is listed (/dev/shm)", "try again"]);
+    let whole = said(sandbox, "source", "whole");
+    assert!(whole["new"].as_u64() > Some(100) && whole["twice"] == 0 && whole["missing"] == 0, "{whole}");
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    for name in ["one", "source"] {
+        assert_eq!(said(sandbox, name, "then"), json!({"new": 0, "twice": 0, "missing": 0, "behind": 0}), "{name}");
+    }
 }

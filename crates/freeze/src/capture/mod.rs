@@ -38,4 +38,5 @@ pub(crate) mod sysv;
 pub(crate) mod terminals;
 pub(crate) mod tree;
 pub(crate) mod unix_socket;
+pub(crate) mod urgent_data;
 pub(crate) mod user_spaces;

@@ -2,12 +2,13 @@
 
 use crate::capture::in_flight::Flight;
 use crate::capture::nested::Nested;
-use crate::capture::{lost_names, peer_credentials, socket_options, socket_queue};
+use crate::capture::{lost_names, peer_credentials, socket_options, socket_queue, urgent_data};
 use crate::image::socket::{NOBODY, path};
-use crate::image::{Image, UnixSocket, Waiting};
+use crate::image::{Image, Sender, UnixSocket, Waiting};
 use crate::inspect::credentials::IdMaps;
 use crate::inspect::open_files::Place;
 use crate::inspect::proc_file::{self, DELETED, malformed};
+use crate::inspect::process_tree;
 use crate::inspect::socket_table::{borrow, table};
 use pando_kernel::confined::{Links, Root};
 use pando_kernel::unix_diag::UnixEntry;
@@ -40,6 +41,7 @@ pub(crate) fn capture(
         let handle = borrow(place)?;
         let socket = &mut image.unix[number];
         describe(socket, &handle, entry, flight.take(place.inode))?;
+        socket.queue.iter_mut().for_each(|message| message.sender = message.sender.map(|one| inside(one, &maps)));
         socket.peer_credentials = peer_credentials::of(&handle, &maps).context(|| READING.into())?;
         socket.peer = entry.peer.and_then(index);
         socket.waiting = entry.waiting.iter().copied().filter_map(index).collect();
@@ -71,6 +73,16 @@ pub(crate) fn capture(
 
 const READING: &str = "reading a unix socket";
 
+/// A message's sender, as he is known inside.
+fn inside(sender: Sender, maps: &IdMaps) -> Sender {
+    let process = proc_file::Lines::read(sender.process, "status").ok().and_then(|status| process_tree::inner(&status));
+    Sender {
+        process: process.unwrap_or(0),
+        user: maps.user(sender.user).unwrap_or(NOBODY),
+        group: maps.group(sender.group).unwrap_or(NOBODY),
+    }
+}
+
 /// Who made a socket: user and group.
 fn maker(socket: &OwnedFd, maps: &IdMaps) -> Result<(u32, u32), CallError> {
     let stat = rustix::fs::fstat(socket).context(|| READING.into())?;
@@ -99,9 +111,16 @@ fn describe(
     } else if !listens {
         let queue = socket_queue::all(handle, socket.kind)?;
         socket.carries = queue.iter().any(|seen| seen.lacks || !seen.descriptors.is_empty());
-        let plain = |seen: socket_queue::Message| Waiting { bytes: seen.bytes, from: seen.from, files: Vec::new() };
+        let plain = |seen: socket_queue::Message| Waiting {
+            bytes: seen.bytes,
+            from: seen.from,
+            files: Vec::new(),
+            sender: seen.sender,
+        };
         socket.queue = queue.into_iter().map(plain).collect();
     }
+    let waits = socket.kind == libc::SOCK_STREAM && !socket.queue.is_empty();
+    socket.is_urgent = waits && urgent_data::waits_in_unix(handle).context(what)?;
     Ok(())
 }
 

@@ -259,6 +259,7 @@ fn of_unix_socket(socket: &UnixSocket, all: &mut Vec<NeededCall>) {
         waiting: _,
         is_reset: _,
         carries: _,
+        is_urgent: _,
         is_elsewhere: _,
         is_homeless: _,
         is_lost: _,

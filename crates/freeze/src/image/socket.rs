@@ -46,6 +46,9 @@ pub struct UnixSocket {
     /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
     #[serde(skip)]
     pub(crate) carries: bool,
+    /// Whether urgent data waits in it, so that it cannot be captured.
+    #[serde(skip)]
+    pub(crate) is_urgent: bool,
     /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
     #[serde(skip)]
     pub(crate) is_elsewhere: bool,
@@ -95,6 +98,19 @@ pub struct Waiting {
     /// The open files that come with it, indices into [`Image::files`](super::Image::files): with the first byte, if it
     /// is part of a stream.
     pub files: Vec<usize>,
+    /// Who sent it, where that comes with it (SCM_CREDENTIALS).
+    pub sender: Option<Sender>,
+}
+
+/// Who sent a message, as whoever receives it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sender {
+    /// The process inside; 0 if it has no number there.
+    pub process: i32,
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
 }
 
 impl UnixSocket {

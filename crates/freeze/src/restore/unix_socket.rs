@@ -5,21 +5,21 @@
 //! and accepting that.
 
 use crate::image::socket::SNDBUF;
-use crate::image::{Image, PeerCredentials, SocketOption, UnixSocket, Waiting};
+use crate::image::{Image, PeerCredentials, Sender, SocketOption, UnixSocket, Waiting};
 use crate::restore::networks;
 use crate::restore::peer_credentials::acting_as;
-use crate::restore::script::{AT_FDCWD, Writer};
+use crate::restore::script::{AT_FDCWD, Chapter, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::unix_origin::{Origin, has_name, late_widows, origin};
 use pando_restorer::Special;
 
-const MAKING: crate::restore::script::Chapter = Writer::MAKING;
+const MAKING: Chapter = Writer::MAKING;
 const AF_UNIX: u64 = libc::AF_UNIX as u64;
 
 /// Writes the steps that make them.
-pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+pub(crate) fn make(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
     let all = &image.unix;
-    let making = Making::of(image, slots);
+    let making = Making::of(image, (slots, helper));
     for (number, origin) in making.origins.iter().enumerate() {
         making.make(writer, number, *origin);
     }
@@ -35,8 +35,8 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
 }
 
 /// Writes those that fill them, when all open files are there.
-pub(crate) fn fill(writer: &mut Writer, image: &Image, slots: Slots) {
-    let making = Making::of(image, slots);
+pub(crate) fn fill(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
+    let making = Making::of(image, (slots, helper));
     for (number, socket) in image.unix.iter().enumerate() {
         making.fill(writer, number, socket);
     }
@@ -46,15 +46,19 @@ pub(crate) fn fill(writer: &mut Writer, image: &Image, slots: Slots) {
 }
 
 struct Making<'a> {
+    image: &'a Image,
     all: &'a [UnixSocket],
     origins: Vec<Origin>,
     slots: Slots,
+    /// A pid that is free.
+    helper: i32,
 }
 
 impl<'a> Making<'a> {
-    fn of(image: &'a Image, slots: Slots) -> Self {
+    fn of(image: &'a Image, (slots, helper): (Slots, i32)) -> Self {
         let all = &image.unix;
-        Self { all, origins: (0..all.len()).map(|number| origin(all, number)).collect(), slots }
+        let origins = (0..all.len()).map(|number| origin(all, number)).collect();
+        Self { image, all, origins, slots, helper }
     }
 
     /// Where the other end of a socket waits to go.
@@ -279,32 +283,52 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Sends a whole message with all that comes with it, or fails.
+    /// Sends a whole message with all that comes with it, or fails. The kernel names no process as a sender but one
+    /// that is there: so one has that number for as long as it sends.
     fn send(&self, writer: &mut Writer, slot: u64, message: &Waiting, to: Option<(u64, u64)>) {
+        let Some(Sender { process, .. }) = message.sender.filter(|sender| sender.process != self.image.init) else {
+            return self.send_as(writer, (MAKING, self.image.init), (slot, message, to));
+        };
+        // The number of a process that is gone is another's by now.
+        let is_there = self.image.processes.iter().any(|one| one.pid == process);
+        let process = if is_there { process } else { self.helper };
+        let sender = writer.chapter();
+        writer.fork(MAKING, process, sender);
+        self.send_as(writer, (sender, process), (slot, message, to));
+        writer.special(sender, "having sent", Special::Exit, &[0, 0]);
+        let arguments = [process as u64, 0, 0, 0];
+        writer.exact(MAKING, "waiting for a sender", libc::SYS_wait4, &arguments, process as u64);
+    }
+
+    /// The same by a process, which is named as the sender where anybody is.
+    fn send_as(
+        &self,
+        writer: &mut Writer,
+        (chapter, process): (Chapter, i32),
+        (slot, message, to): (u64, &Waiting, Option<(u64, u64)>),
+    ) {
         let (at, length) = (writer.data(&message.bytes, 1), message.bytes.len() as u64);
         let (address, address_length) = to.unwrap_or((0, 0));
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
-        if message.files.is_empty() {
+        if message.files.is_empty() && message.sender.is_none() {
             let arguments = [slot, at, length, flags, address, address_length];
-            writer.exact(MAKING, "filling a unix socket", libc::SYS_sendto, &arguments, length);
+            writer.exact(chapter, "filling a unix socket", libc::SYS_sendto, &arguments, length);
             return;
         }
-        let (part, rights) = (writer.words(&[at, length]), self.rights(&message.files));
-        let control = writer.data(&rights, 8);
+        let mut control = if message.files.is_empty() { Vec::new() } else { self.rights(&message.files) };
+        if let Some(Sender { user, group, .. }) = message.sender {
+            control.extend(ancillary(libc::SCM_CREDENTIALS, &[process as u32, user, group]));
+        }
+        let (part, at) = (writer.words(&[at, length]), writer.data(&control, 8));
         // `struct msghdr`.
-        let header = writer.words(&[address, address_length, part, 1, control, rights.len() as u64, 0]);
+        let header = writer.words(&[address, address_length, part, 1, at, control.len() as u64, 0]);
         let arguments = [slot, header, flags];
-        writer.exact(MAKING, "putting descriptors into a unix socket", libc::SYS_sendmsg, &arguments, length);
+        writer.exact(chapter, "putting descriptors into a unix socket", libc::SYS_sendmsg, &arguments, length);
     }
 
-    /// `struct cmsghdr` and the descriptors behind it.
     fn rights(&self, files: &[usize]) -> Vec<u8> {
-        const HEADER: usize = 16;
-        let mut bytes = ((HEADER + 4 * files.len()) as u64).to_le_bytes().to_vec();
-        bytes.extend([libc::SOL_SOCKET, libc::SCM_RIGHTS].iter().flat_map(|word| word.to_le_bytes()));
-        bytes.extend(files.iter().flat_map(|file| (self.slots.file(*file) as u32).to_le_bytes()));
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        bytes
+        let numbers: Vec<u32> = files.iter().map(|file| self.slots.file(*file) as u32).collect();
+        ancillary(libc::SCM_RIGHTS, &numbers)
     }
 
     fn finish(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
@@ -324,6 +348,16 @@ impl<'a> Making<'a> {
             writer.attempt(MAKING, "shutting a socket", libc::SYS_shutdown, &[slot, how]);
         }
     }
+}
+
+/// `struct cmsghdr` and the words behind it.
+fn ancillary(kind: i32, words: &[u32]) -> Vec<u8> {
+    const HEADER: usize = 16;
+    let mut bytes = ((HEADER + 4 * words.len()) as u64).to_le_bytes().to_vec();
+    bytes.extend([libc::SOL_SOCKET, kind].iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
 }
 
 /// A socket that listens, and as whom: whoever connects to it is told that.
@@ -396,7 +430,7 @@ mod tests {
     fn what_is_in_flight_is_sent_when_all_is_made() {
         use crate::image::{FileKind, OpenFile};
         let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
-        let waiting = Waiting { bytes: b"x".to_vec(), from: Vec::new(), files: vec![1, 1, 0] };
+        let waiting = Waiting { bytes: b"x".to_vec(), from: Vec::new(), files: vec![1, 1, 0], sender: None };
         let widow = UnixSocket {
             kind: libc::SOCK_STREAM,
             name: b"\x01\x00".to_vec(),
@@ -407,13 +441,13 @@ mod tests {
         let files = vec![file(FileKind::Unix { socket: 0 }), file(FileKind::Epoll)];
         let image = Image { files, unix: vec![widow], ..Image::default() };
         let slots = Slots::of(&image);
-        let making = Making::of(&image, slots);
+        let making = Making::of(&image, (slots, 9));
         let rights = making.rights(&[1, 1, 0]);
         assert_eq!((rights.len(), rights[0], &rights[16..20]), (32, 28, &(slots.file(1) as u32).to_le_bytes()[..]));
         let mut writer = Writer::new();
-        make(&mut writer, &image, slots);
+        make(&mut writer, &image, (slots, 9));
         writer.call(MAKING, "all is made", 0, &[]);
-        fill(&mut writer, &image, slots);
+        fill(&mut writer, &image, (slots, 9));
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         let place = |label: &str| text.find(label).unwrap_or_else(|| panic!("{text}"));
         assert!(place("making two sockets") < place("all is made"));
