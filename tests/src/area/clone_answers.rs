@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("clone_answers::what_was_sent_to_who_has_not_accepted", what_was_sent_to_who_has_not_accepted),
     case("clone_answers::urgent_data_is_refused_until_it_is_received", urgent_data),
     case("clone_answers::watches_that_have_fired_stay_so", watches_that_have_fired),
+    case("clone_answers::who_has_locked_ranges_of_mapped_files", who_has_locked_ranges),
     case("clone_answers::directories_that_are_half_listed_are_refused", half_listed),
 ];
 
@@ -160,4 +161,14 @@ fn half_listed(sandbox: &Sandbox) {
     for name in ["one", "source"] {
         assert_eq!(said(sandbox, name, "then"), json!({"new": 0, "twice": 0, "missing": 0, "behind": 0}), "{name}");
     }
+}
+
+/// close(2) of any descriptor of a file gives up the locks that a process has on it, and what a clone maps it opens and
+/// closes.
+fn who_has_locked_ranges(sandbox: &Sandbox) {
+    let [in_clone, restored, was] = answers(sandbox, include_str!("../../actors/mapped_locks.py"));
+    let (write_locked, unlocked) = (json!([1, true]), json!([2, false]));
+    assert_eq!((&was["/tmp/ranges 205"], &was["/tmp/ranges 0"]), (&write_locked, &unlocked), "{was}");
+    assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
+    assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
 }
