@@ -6,6 +6,8 @@ use crate::case::Case;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use crate::teardown::tear_down;
+use pando_kernel::tree_removal::TemporaryDirectory;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     case("clone_answers::urgent_data_is_refused_until_it_is_received", urgent_data),
     case("clone_answers::watches_that_have_fired_stay_so", watches_that_have_fired),
     case("clone_answers::who_has_locked_ranges_of_mapped_files", who_has_locked_ranges),
+    case("clone_answers::what_was_written_through_a_mapping_by_a_bind_mount", written_by_a_bind_mount),
     case("clone_answers::directories_that_are_half_listed_are_refused", half_listed),
 ];
 
@@ -33,12 +36,16 @@ fn tree(sandbox: &Sandbox) -> PathBuf {
 
 /// Starts a guest that runs a program.
 fn guest(sandbox: &Sandbox, tree: &Path, name: &str, program: &str) {
+    guest_with(sandbox, tree, name, program, &[]);
+}
+
+fn guest_with(sandbox: &Sandbox, tree: &Path, name: &str, program: &str, options: &[&str]) {
     let whole = [include_str!("../../actors/answers.py"), program].concat();
     std::fs::write(tree.join(format!("root/{name}.py")), whole).expect("a file");
     let program = format!("/root/{name}.py");
     let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", &program];
     let create = ["create", name, "--from", &tree.to_string_lossy()];
-    sandbox.pando(create).args(command).limit(120).ok();
+    sandbox.pando(create).args(options).args(command).limit(120).ok();
     eventually("it is up", || sandbox.exec_sh(name, "test -s /tmp/up").run().code() == 0);
 }
 
@@ -171,4 +178,19 @@ fn who_has_locked_ranges(sandbox: &Sandbox) {
     assert_eq!((&was["/tmp/ranges 205"], &was["/tmp/ranges 0"]), (&write_locked, &unlocked), "{was}");
     assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
     assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
+}
+
+/// Writing to a page that is dirty already shows in no time of the file, in memory to any page; and the file has another
+/// path in the guest than among the guest's own files.
+fn written_by_a_bind_mount(sandbox: &Sandbox) {
+    let tree = tree(sandbox);
+    let directory = tempfile::Builder::new().prefix("pando-test-").tempdir_in("/dev/shm").expect("a directory");
+    let in_memory = sandbox.beside(TemporaryDirectory::of(directory.keep()));
+    let program = include_str!("../../actors/bound_mapping.py");
+    guest_with(&in_memory, &tree, "source", program, &["--profile", "system"]);
+    in_memory.pando(["freeze", "source", "warm"]).ok();
+    in_memory.pando(["clone", "warm", "one"]).ok();
+    let lost = said(&in_memory, "one", "clone");
+    tear_down(in_memory).expect("nothing is left");
+    assert_eq!(lost, json!({"lost": 0}));
 }
