@@ -2,8 +2,8 @@
 
 use crate::image::{
     AioRing, Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
-    Keyed, KeyedKind, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue, Terminal,
-    TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
+    Keyed, KeyedKind, MountChange, MountSource, MountSpace, NetSpace, OpenFile, PeerCredentials, Pipe, Process, Queue,
+    Sender, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
 };
 
 fn area(start: u64, kind: AreaKind) -> Area {
@@ -74,13 +74,21 @@ pub(crate) fn image() -> Image {
     let settings = vec![("pids.max".to_owned(), "9".to_owned())];
     let group = ControlGroup { path: "/init.scope".into(), owner: (1, 1), given: Vec::new(), settings };
     let (name, waiting) = (b"\x01\0/run/x\0".to_vec(), b"with two".to_vec());
-    let queue = vec![Waiting { bytes: waiting, from: Vec::new(), files: vec![0, 3] }];
+    let queue = vec![Waiting { bytes: waiting, from: Vec::new(), files: vec![0, 3], sender: Some(Sender::default()) }];
     let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
     Image {
         processes: vec![process(2, 1), process(3, 2), process(4, 3)],
         files: kinds.into_iter().map(file).collect(),
         pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None, mount_space: Some(0) }],
-        unix: vec![UnixSocket { file: 3, kind: 1, name, connected: true, queue, ..UnixSocket::default() }],
+        unix: vec![UnixSocket {
+            file: 3,
+            kind: 1,
+            name,
+            connected: true,
+            peer_credentials: Some(PeerCredentials { user: 7, group: 8, further: vec![9] }),
+            queue,
+            ..UnixSocket::default()
+        }],
         contents: vec![content],
         terminals: vec![Terminal { number: 2, settings: vec![0; 44], session: 2, ..Terminal::default() }],
         keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],

@@ -132,6 +132,16 @@ const KINDS: &[Kind] = &[
         "their files where they are now, also renamed or linked ones",
         "freeze::unix_sockets_keep_names_peers_and_queues",
     ),
+    kept(
+        "user and groups of who connected a unix socket (SO_PEERCRED, SO_PEERGROUPS)",
+        "of what waits to be accepted nobody's, where users differ who could have connected it",
+        "clone_answers::who_is_at_the_other_end_of_a_unix_socket",
+    ),
+    kept(
+        "who sent what waits in a unix socket (SCM_CREDENTIALS)",
+        "of a process that is gone another number",
+        "clone_answers::who_sent_what_waits",
+    ),
     kept("descriptors in flight (SCM_RIGHTS)", "", "freeze::descriptors_in_flight_arrive"),
     kept(
         "TCP and UDP listeners, bound and connected UDP sockets, netlink",
@@ -186,8 +196,14 @@ const KINDS: &[Kind] = &[
         "inner_connections::",
     ),
     lost(
-        "who connected a unix socket (SO_PEERCRED)",
-        "root, and a pid that is gone",
+        "unix connections that nobody has accepted, with something sent",
+        "reset; a freeze warns of them",
+        "clone_answers::what_was_sent_to_who_has_not_accepted",
+    ),
+    lost("that a stopped child goes on (WCONTINUED), until its parent has asked", "lost", ""),
+    lost(
+        "the pid of who connected a unix socket (SO_PEERCRED)",
+        "one that is gone",
         "freeze::unix_sockets_keep_names_peers_and_queues",
     ),
     lost(
@@ -255,6 +271,21 @@ const KINDS: &[Kind] = &[
         "epoll of what nobody has open, or that is in flight alone",
         &["an epoll instance that watches"],
         "freeze_refusals::of_sockets",
+    ),
+    refused(
+        "epoll: watches that have fired (EPOLLONESHOT), of files that are ready for nothing",
+        &["an epoll instance that has told of an event"],
+        "clone_answers::watches_that_have_fired_stay_so",
+    ),
+    refused(
+        "urgent data (MSG_OOB) that waits in a connection of the guest with itself",
+        &["a unix socket in which {URGENT}", "a TCP connection in which {URGENT}"],
+        "clone_answers::urgent_data_is_refused_until_it_is_received",
+    ),
+    refused(
+        "directories in memory that somebody is in the middle of listing",
+        &["a directory in memory, half of which"],
+        "clone_answers::directories_that_are_half_listed_are_refused",
     ),
     refused(
         "more descriptors than the daemon may have",

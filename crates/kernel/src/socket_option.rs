@@ -77,6 +77,49 @@ pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Who is at a unix socket's other end (SO_PEERCRED): user and group, as the caller's user namespace knows them. `None`
+/// where the kernel knows of nobody: of what is not connected, and of datagrams that were connected by a name.
+///
+/// # Errors
+///
+/// ENOTSOCK, EBADF alone.
+pub fn peer_ids(socket: impl AsFd) -> io::Result<Option<(u32, u32)>> {
+    const NONE: u32 = u32::MAX;
+    let bytes = get(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(NONE, u32::from_le_bytes);
+    let (user, group) = (word(4), word(8));
+    Ok((user != NONE).then_some((user, group)))
+}
+
+/// The further groups of whoever is at a unix socket's other end (SO_PEERGROUPS, since Linux 4.13), in the order that
+/// the kernel has them in; none where it knows of nobody.
+///
+/// # Errors
+///
+/// ENOPROTOOPT before Linux 4.13.
+pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    const SO_PEERGROUPS: i32 = 59;
+    let ask = |groups: &mut [u32]| {
+        let mut length = size_of_val(groups) as libc::socklen_t;
+        let (number, at) = (socket.as_fd().as_raw_fd(), groups.as_mut_ptr().cast());
+        // SAFETY: the kernel writes at most `length` bytes, and how many there are, to places of ours.
+        let result = unsafe { libc::getsockopt(number, libc::SOL_SOCKET, SO_PEERGROUPS, at, &raw mut length) };
+        let error = if result == 0 { None } else { Some(io::Error::last_os_error()) };
+        (length as usize / size_of::<u32>(), error)
+    };
+    let raw = |error: &Option<io::Error>| error.as_ref().and_then(io::Error::raw_os_error);
+    let (count, error) = ask(&mut []);
+    match raw(&error) {
+        Some(libc::ENODATA) => return Ok(Vec::new()),
+        // It says how many there are.
+        Some(libc::ERANGE) => {}
+        _ => return error.map_or(Ok(Vec::new()), Err),
+    }
+    let mut groups = vec![0; count];
+    let (_, error) = ask(&mut groups);
+    error.map_or(Ok(groups), Err)
+}
+
 /// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is no filter.
 /// EACCES for one of BPF's newer kind.
 ///
@@ -160,6 +203,20 @@ fn finished(result: i32, mut bytes: Vec<u8>, length: libc::socklen_t) -> io::Res
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    #[test]
+    fn who_made_a_pair_is_known_and_nobody_where_nobody_did() {
+        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert_eq!(peer_ids(&one).unwrap(), Some(own));
+        let mut groups: Vec<u32> =
+            rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
+        groups.sort_unstable();
+        assert_eq!(peer_groups(&one).unwrap(), groups);
+        let alone = UnixDatagram::unbound().unwrap();
+        assert_eq!((peer_ids(&alone).unwrap(), peer_groups(&alone).unwrap()), (None, Vec::new()));
+    }
 
     #[test]
     fn options_and_names_are_the_kernels_bytes() {

@@ -13,6 +13,20 @@ pub struct Peeked {
     pub from: Vec<u8>,
     /// Whether descriptors come with it of which one did not get copies.
     pub carries: bool,
+    /// Who sent it, where the socket wants to know (SO_PASSCRED), and where that came with it.
+    pub sender: Option<Sender>,
+}
+
+/// Whom the kernel names as a message's sender (SCM_CREDENTIALS), as whoever looks knows him: 0 is a process that has
+/// no number there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// Its process.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
 }
 
 /// Room for the sender's credentials and nothing else.
@@ -44,9 +58,7 @@ pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Opt
 /// ENOTCONN where the socket is not connected; EMFILE where not one of the descriptors could be had.
 pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Option<(Peeked, Vec<OwnedFd>)>> {
     let mut control = [0_u64; ALL / 8];
-    let Some((seen, length)) = look(socket, room, &mut control)? else { return Ok(None) };
-    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
-    let found = numbers(&bytes);
+    let Some((seen, found)) = look(socket, room, &mut control)? else { return Ok(None) };
     // SAFETY: the kernel has just made these descriptors for us, and nobody else knows of them.
     let own = |number: &RawFd| unsafe { OwnedFd::from_raw_fd(*number) };
     // A pidfd that names the sender is no descriptor of the message's.
@@ -119,8 +131,8 @@ impl Drop for Guarded {
     }
 }
 
-/// What comes next, and how many bytes there are in the control buffer.
-fn look(socket: impl AsFd, room: usize, control: &mut [u64]) -> io::Result<Option<(Peeked, usize)>> {
+/// What comes next, and what is in the control buffer.
+fn look(socket: impl AsFd, room: usize, control: &mut [u64]) -> io::Result<Option<(Peeked, Numbers)>> {
     let mut bytes = vec![0_u8; room];
     let mut from = vec![0_u8; size_of::<libc::sockaddr_storage>()];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -144,15 +156,19 @@ fn look(socket: impl AsFd, room: usize, control: &mut [u64]) -> io::Result<Optio
     bytes.truncate(count);
     from.truncate(message.msg_namelen as usize);
     let carries = message.msg_flags & libc::MSG_CTRUNC != 0;
-    Ok(Some((Peeked { bytes, from, carries }, message.msg_controllen.min(size_of_val(control)))))
+    let length = message.msg_controllen.min(size_of_val(control));
+    let control: Vec<u8> = control.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
+    let found = numbers(&control);
+    Ok(Some((Peeked { bytes, from, carries, sender: found.sender }, found)))
 }
 
-/// Descriptors in a control buffer.
+/// Numbers in a control buffer: descriptors, and who sent them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
     sent: Vec<RawFd>,
-    /// The credentials of the sender.
+    /// Pidfds of the sender.
     senders: Vec<RawFd>,
+    sender: Option<Sender>,
 }
 
 /// Takes `struct cmsghdr`s apart: length, level, type, data, each at a multiple of eight.
@@ -169,6 +185,10 @@ pub(crate) fn numbers(mut control: &[u8]) -> Numbers {
         match (level, kind) {
             (libc::SOL_SOCKET, libc::SCM_RIGHTS) => found.sent.extend(data),
             (libc::SOL_SOCKET, SCM_PIDFD) => found.senders.extend(data),
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= HEADER + 12 => {
+                let [process, user, group] = [16, 20, 24].map(|at| word(at, control));
+                found.sender = Some(Sender { process, user: user.cast_unsigned(), group: group.cast_unsigned() });
+            }
             _ => {}
         }
         control = &control[length.next_multiple_of(8).min(control.len())..];
@@ -232,7 +252,11 @@ mod tests {
             head.chain(data.iter().flat_map(|word| word.to_le_bytes())).collect::<Vec<u8>>()
         };
         let rights = [part(28, libc::SCM_RIGHTS, &[5, 6, 7, 0]), part(20, 4, &[9, 0])].concat();
-        assert_eq!(numbers(&rights), Numbers { sent: vec![5, 6, 7], senders: vec![9] });
+        assert_eq!(numbers(&rights), Numbers { sent: vec![5, 6, 7], senders: vec![9], sender: None });
+        let credentials = part(28, libc::SCM_CREDENTIALS, &[7, 1000, -2, 0]);
+        let sender = Sender { process: 7, user: 1000, group: u32::MAX - 1 };
+        assert_eq!(numbers(&credentials).sender, Some(sender));
+        assert_eq!(numbers(&part(20, libc::SCM_CREDENTIALS, &[7])).sender, None);
         for length in 0..rights.len() {
             let _ = numbers(&rights[..length]);
             let _ = numbers(&part(u64::MAX, libc::SCM_RIGHTS, &[1]));
@@ -244,7 +268,8 @@ mod tests {
         let (one, two) = UnixDatagram::pair().unwrap();
         crate::socket_option::set_number(&two, libc::SOL_SOCKET, libc::SO_PASSCRED, 1).unwrap();
         one.send(b"from me").unwrap();
-        assert!(!peek(&two, 100, true).unwrap().unwrap().carries);
+        let seen = peek(&two, 100, true).unwrap().unwrap();
+        assert!(!seen.carries && seen.sender.unwrap().process == std::process::id().cast_signed());
         assert!(peek(&two, 100, false).unwrap().unwrap().carries, "there was no room for them");
     }
 }

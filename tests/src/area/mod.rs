@@ -6,6 +6,7 @@ mod background;
 mod buds;
 mod burglars;
 mod clients;
+mod clone_answers;
 mod clone_checker;
 mod clone_crash;
 mod clone_filters;
@@ -200,6 +201,7 @@ const AREAS: &[&[Case]] = &[
     frozen_again::CASES,
     frozen_settings::CASES,
     freeze_refusals::CASES,
+    clone_answers::CASES,
     clone_checker::CASES,
     clone_crash::CASES,
     freeze_kills::CASES,

@@ -3,6 +3,7 @@
 use crate::failure;
 use crate::warm::ready_roots::{Ancestor, RootKind};
 use pando_api::{Boot, Fault, FaultKind, ImageStatus, Restart, Spec};
+use pando_freeze::image::Image;
 use pando_freeze::{Connection, Frozen, Generator, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
 use pando_guest::plan::Heritage;
 use pando_guest::policy::profile;
@@ -93,7 +94,7 @@ impl ImageRecord {
             memory_kib: i64::try_from(frozen.image.memory() / 1024).unwrap_or(i64::MAX),
             pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
             connections: Vec::new(),
-            warnings: repeated_numbers(&frozen.generators).into_iter().collect(),
+            warnings: repeated_numbers(&frozen.generators).into_iter().chain(unheard(&frozen.image)).collect(),
             answer: None,
             unchecked: false,
             signed: None,
@@ -128,6 +129,18 @@ fn repeated_numbers(generators: &[Generator]) -> Option<String> {
          'pando clone --signal', or a look at /dev/pando-generation bring that about",
         first.pid, first.name, first.path
     ))
+}
+
+/// What is said of clients whose servers have not accepted them, and to which they have sent something: nobody can look
+/// at that.
+fn unheard(image: &Image) -> Option<String> {
+    let count = image.unix.iter().filter(|socket| socket.is_reset).count();
+    (count > 0).then(|| {
+        format!(
+            "{count} connections by unix sockets that no server has accepted, with something sent, are reset in clones and in a restored guest; \
+             have the servers accept them before a freeze"
+        )
+    })
 }
 
 impl HeldImage {

@@ -8,6 +8,7 @@
 //!   processes wait at the gate ▷ revive (`revival`)
 //! ```
 
+use crate::capture::urgent_data;
 use crate::image::connection::{Bytes, Connection, Ended, Ends, MOST_QUEUED, Peer, is_loopback, owners};
 use crate::image::{FileKind, Image, Role};
 use crate::inspect::socket_table;
@@ -145,6 +146,13 @@ impl Connected {
         Self(found)
     }
 
+    /// Those that a clone would have, and in which urgent data waits: open files of the image.
+    pub(crate) fn urgent(&self) -> Vec<usize> {
+        let urgent =
+            |one: &&Socket| one.peer != Peer::Outside && urgent_data::waits_in_tcp(&one.socket).unwrap_or(false);
+        self.0.iter().filter(urgent).map(|one| one.file).collect()
+    }
+
     /// The ends of those that others have, too.
     pub(crate) fn outward(&self) -> Vec<Ends> {
         self.0.iter().filter(|one| one.peer == Peer::Outside && one.space.is_none()).map(|one| one.ends).collect()
@@ -264,6 +272,9 @@ fn read_sent(socket: &Repair, State { ended, unacknowledged }: State) -> io::Res
 
 /// Reads the rest of it.
 fn read(socket: &Repair, begun: Connection, (sent, unsent): ((u32, Bytes), u32)) -> io::Result<Connection> {
+    if urgent_data::waits_in_tcp(socket)? {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     let info = info(socket)?;
     let length = tcp_repair::unread(socket)?;
     tcp_repair::choose(socket, Queue::Received)?;

@@ -3,13 +3,19 @@
 //! asked which file it is (kcmp(2)).
 //!
 //! What several processes share since a fork is added once, by the first of them.
+//!
+//! A watch that tells of one event (EPOLLONESHOT) and has told of it can be had by nothing but an event. So its file
+//! has to be ready for something in a clone, too.
 
-use crate::image::{Image, Process, Watch};
+use crate::image::{FileKind, Image, Process, Watch};
 use crate::inspect::descriptors::Found;
+use crate::inspect::socket_table;
 use crate::refusal::Refusal;
 use pando_kernel::foreign_memory::{self, EpollSlot};
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, socket_option};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 /// Device and inode of a file.
 type Identity = (u64, u64);
@@ -70,10 +76,38 @@ impl Watched {
             *count += 1;
             match self.file(*outer, slot, identity)? {
                 Some(file) => image.processes[*process].watches[*number].file = file,
-                None => lost.push(refusal(&image.processes[*process], epoll)),
+                None => lost.push(refusal(&image.processes[*process], epoll, UNHELD)),
+            }
+        }
+        for (process, number, _, identity) in &self.all {
+            let (process, watch) = (&image.processes[*process], image.processes[*process].watches[*number]);
+            let fires = || Ok::<_, CallError>(self.is_ready(image, watch.file, identity)? && is_first(process, watch));
+            if watch.has_fired() && !fires()? {
+                lost.push(refusal(process, watch.epoll, FIRED));
             }
         }
         Ok(lost)
+    }
+
+    /// Whether a file is ready for something, and will be where it is made again.
+    fn is_ready(&self, image: &Image, file: usize, identity: &Identity) -> Result<bool, CallError> {
+        let what = || "asking what a watched file is ready for".to_owned();
+        let open = self.open.get(identity).and_then(|open| open.iter().find(|(.., one)| *one == file));
+        let Some((outer, number, _)) = open else { return Ok(false) };
+        let taken = socket_table::take(*outer, *number)?;
+        // Of what is to be read it is certain where that is kept, and not who connects to a listener.
+        let keeps = match &image.files[file].kind {
+            FileKind::PipeEnd { .. } => true,
+            FileKind::Unix { .. } => {
+                socket_option::number(&taken, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).context(what)? == 0
+            }
+            _ => false,
+        };
+        let wanted = if keeps { PollFlags::IN | PollFlags::OUT } else { PollFlags::OUT };
+        let mut polled = [PollFd::new(&taken, wanted)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polled, Some(&now)).map_err(io::Error::from).context(what)?;
+        Ok(polled[0].revents().intersects(wanted))
     }
 
     fn file(&self, outer: i32, slot: EpollSlot, identity: &Identity) -> Result<Option<usize>, CallError> {
@@ -95,13 +129,23 @@ impl Watched {
     }
 }
 
-fn refusal(process: &Process, epoll: i32) -> Refusal {
+/// Whether a watch can be added before all others of its instance: those of files that have lost their numbers come
+/// before the rest.
+fn is_first(process: &Process, watch: Watch) -> bool {
+    let has_number =
+        |one: &Watch| process.descriptors.iter().any(|open| (open.number, open.file) == (one.target, one.file));
+    process.watches.iter().filter(|one| one.epoll == watch.epoll).all(has_number)
+}
+
+type Objection = (&'static str, &'static str);
+const UNHELD: Objection =
+    ("an epoll instance that watches what no process has open", "have the program take it off the instance");
+const FIRED: Objection = (
+    "an epoll instance that has told of an event (EPOLLONESHOT) of a file that is ready for none",
+    "try again when the program watches that again",
+);
+
+fn refusal(process: &Process, epoll: i32, (kind, advice): Objection) -> Refusal {
     let name = process.threads.first().map(|one| String::from_utf8_lossy(&one.name).into_owned());
-    Refusal {
-        pid: process.pid,
-        name: name.unwrap_or_default(),
-        descriptor: Some(epoll),
-        kind: "an epoll instance that watches what no process has open".into(),
-        advice: "have the program take it off the instance",
-    }
+    Refusal { pid: process.pid, name: name.unwrap_or_default(), descriptor: Some(epoll), kind: kind.into(), advice }
 }

@@ -151,6 +151,7 @@ impl Flight {
                 bytes: message.bytes.clone(),
                 from: message.from.clone(),
                 files: files.by_ref().take(message.descriptors.len()).collect(),
+                sender: message.sender,
             });
             carrier.waiting = Some(waiting.collect());
         }

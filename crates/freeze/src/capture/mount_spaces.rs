@@ -9,14 +9,14 @@ use crate::image::namespace_kind::MOUNTS;
 use crate::image::{Area, AreaKind, MountChange, MountSpace, Process, mount};
 use crate::inspect::areas::map_file;
 use crate::inspect::descriptors::{self, Found, Outside};
-use crate::inspect::mount_tree::MountTree;
+use crate::inspect::mount_tree::{MountTree, below};
 use crate::inspect::open_namespaces;
 use crate::inspect::proc_file::{self, DELETED};
 use crate::inspect::process_tree::{self, Member};
 use crate::refusal::Refusal;
 use crate::subject::Subject;
-use pando_kernel::CallError;
 use pando_kernel::confined::{Links, Place, Root};
+use pando_kernel::{CallError, Context};
 use rustix::fs::FileType;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -190,6 +190,27 @@ impl Spaces {
         let identity = Some((about.dev(), about.ino()));
         let paths = self.first.paths_to(device, &place).chain([path.to_owned()]);
         paths.into_iter().find(|path| self.identity(None, path) == identity)
+    }
+
+    /// The path that a file of a process has in the file system that the first process's root is of, by whatever mount
+    /// the process came to it. `None` if it is of another one.
+    ///
+    /// # Errors
+    ///
+    /// Where the path that is told of it leads to something else: the mount is gone, or covered.
+    pub(crate) fn path_in_root(&self, outer: i32, path: &str, file: &str) -> Result<Option<String>, CallError> {
+        let what = || format!("finding the file {path} that process {outer} maps");
+        let space = self.of_process(outer);
+        let about = std::fs::metadata(format!("/proc/{outer}/{file}")).context(what)?;
+        if self.identity(space, path) != Some((about.dev(), about.ino())) {
+            return Err(proc_file::malformed(what()));
+        }
+        let (device, place) = space.map_or(&self.first, |space| &self.all[space].tree).place(path);
+        if device.is_empty() {
+            return Err(proc_file::malformed(what()));
+        }
+        let (home, top) = self.first.place("/");
+        Ok(if device == home { below(&place, &top).map(str::to_owned) } else { None })
     }
 
     /// Gives a process's program and private mappings the paths that their files have in the first process's namespace:

@@ -1,7 +1,8 @@
 //! What waits in a unix socket, message after message, and left there: looked at by an offset (SO_PEEK_OFF), with
 //! copies of the descriptors that come along.
 
-use crate::image::socket::{PEEK_OFF, RCVBUF};
+use crate::image::Sender;
+use crate::image::socket::{NOBODY, PASSCRED, PEEK_OFF, RCVBUF};
 use pando_kernel::socket_peek::{self, Peeked};
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -19,11 +20,17 @@ pub(crate) struct Message {
     pub(crate) descriptors: Vec<OwnedFd>,
     /// Whether it has more of them, which could not be had.
     pub(crate) lacks: bool,
+    /// Who sent it, by the numbers and ids that are known here.
+    pub(crate) sender: Option<Sender>,
 }
 
 impl From<(Peeked, Vec<OwnedFd>)> for Message {
     fn from((seen, descriptors): (Peeked, Vec<OwnedFd>)) -> Self {
-        Self { bytes: seen.bytes, from: seen.from, descriptors, lacks: seen.carries }
+        // What was sent when nobody wanted to know says that nobody sent it.
+        let is_somebody = |one: &socket_peek::Sender| (one.process, one.user, one.group) != (0, NOBODY, NOBODY);
+        let named = |one: socket_peek::Sender| Sender { process: one.process, user: one.user, group: one.group };
+        let sender = seen.sender.filter(is_somebody).map(named);
+        Self { bytes: seen.bytes, from: seen.from, descriptors, lacks: seen.carries, sender }
     }
 }
 
@@ -53,7 +60,32 @@ pub(crate) fn next(socket: &OwnedFd) -> Result<Option<Message>, CallError> {
 
 /// Everything. Nobody may be using the socket.
 pub(crate) fn all(socket: &OwnedFd, kind: i32) -> Result<Vec<Message>, CallError> {
+    let _named = NamedSenders::of(socket)?;
     if kind == libc::SOCK_STREAM { stream(socket) } else { messages(socket, kind) }
+}
+
+/// Looks at a socket say who sent what they see (SO_PASSCRED). Dropped, that is as it was.
+struct NamedSenders<'a> {
+    socket: &'a OwnedFd,
+    before: i32,
+}
+
+impl<'a> NamedSenders<'a> {
+    fn of(socket: &'a OwnedFd) -> Result<Self, CallError> {
+        let before = option(socket, PASSCRED)?;
+        if before == 0 {
+            socket_option::set_number(socket, libc::SOL_SOCKET, PASSCRED, 1).context(what)?;
+        }
+        Ok(Self { socket, before })
+    }
+}
+
+impl Drop for NamedSenders<'_> {
+    fn drop(&mut self) {
+        if self.before == 0 {
+            let _ = socket_option::set_number(self.socket, libc::SOL_SOCKET, PASSCRED, 0);
+        }
+    }
 }
 
 /// Where looks at a socket begin: each goes on behind the last. Dropped, that is as it was.
@@ -153,7 +185,8 @@ fn stream(socket: &OwnedFd) -> Result<Vec<Message>, CallError> {
             let plain = std::mem::replace(&mut message.bytes, behind);
             if !plain.is_empty() {
                 let from = message.from.clone();
-                messages.push(Message { bytes: plain, from, descriptors: Vec::new(), lacks: false });
+                let sender = message.sender;
+                messages.push(Message { bytes: plain, from, descriptors: Vec::new(), lacks: false, sender });
             }
             offset.set(end as i32)?;
         }
@@ -203,6 +236,22 @@ mod tests {
             assert_eq!(shown(&two, libc::SOCK_DGRAM), [some("", 1)]);
             assert_eq!(next(&two).unwrap().unwrap().descriptors.len(), 1);
         }
+    }
+
+    #[test]
+    fn who_sent_a_message_is_known_where_it_came_with_it() {
+        let passes =
+            |socket: &OwnedFd, yes| socket_option::set_number(socket, libc::SOL_SOCKET, PASSCRED, yes).unwrap();
+        let (one, two) = UnixDatagram::pair().unwrap();
+        let two = OwnedFd::from(two);
+        one.send(b"by nobody").unwrap();
+        passes(&two, 1);
+        one.send(b"by me").unwrap();
+        passes(&two, 0);
+        let senders =
+            |two| all(two, libc::SOCK_DGRAM).unwrap().into_iter().map(|one| one.sender.map(|one| one.process));
+        assert_eq!(senders(&two).collect::<Vec<_>>(), [None, Some(std::process::id().cast_signed())]);
+        assert_eq!(option(&two, PASSCRED).unwrap(), 0);
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use crate::capture::in_flight::Flight;
 use crate::capture::nested::Nested;
-use crate::capture::{lost_names, socket_options, socket_queue};
-use crate::image::socket::path;
-use crate::image::{Image, UnixSocket, Waiting};
+use crate::capture::{lost_names, peer_credentials, socket_options, socket_queue, urgent_data};
+use crate::image::socket::{NOBODY, path};
+use crate::image::{Image, Sender, UnixSocket, Waiting};
+use crate::inspect::credentials::IdMaps;
 use crate::inspect::open_files::Place;
 use crate::inspect::proc_file::{self, DELETED, malformed};
+use crate::inspect::process_tree;
 use crate::inspect::socket_table::{borrow, table};
 use pando_kernel::confined::{Links, Root};
 use pando_kernel::unix_diag::UnixEntry;
@@ -27,7 +29,7 @@ pub(crate) fn capture(
     }
     let table = table(init, &nested.nets)?;
     let table: HashMap<u32, &UnixEntry> = table.iter().map(|entry| (entry.inode, entry)).collect();
-    let maps = crate::inspect::credentials::IdMaps::of(init)?;
+    let maps = IdMaps::of(init)?;
     let inodes: Vec<u32> = image.unix.iter().map(|socket| places[socket.file].inode as u32).collect();
     let numbers: HashMap<u32, usize> =
         inodes.iter().enumerate().rev().map(|(number, inode)| (*inode, number)).collect();
@@ -39,6 +41,8 @@ pub(crate) fn capture(
         let handle = borrow(place)?;
         let socket = &mut image.unix[number];
         describe(socket, &handle, entry, flight.take(place.inode))?;
+        socket.queue.iter_mut().for_each(|message| message.sender = message.sender.map(|one| inside(one, &maps)));
+        socket.peer_credentials = peer_credentials::of(&handle, &maps).context(|| READING.into())?;
         socket.peer = entry.peer.and_then(index);
         socket.waiting = entry.waiting.iter().copied().filter_map(index).collect();
         if path(&socket.name, "/").is_some() && entry.file.is_some() {
@@ -61,8 +65,28 @@ pub(crate) fn capture(
     for client in waiting {
         image.unix[client].connected = false;
         image.unix[client].is_reset = table.get(&inodes[client]).is_some_and(|entry| entry.queues.1 > 0);
+        let maker = maker(&borrow(places[image.unix[client].file])?, &maps)?;
+        image.unix[client].connector = Some(peer_credentials::of_waiting(image, client, maker));
     }
     Ok(())
+}
+
+const READING: &str = "reading a unix socket";
+
+/// A message's sender, as he is known inside.
+fn inside(sender: Sender, maps: &IdMaps) -> Sender {
+    let process = proc_file::Lines::read(sender.process, "status").ok().and_then(|status| process_tree::inner(&status));
+    Sender {
+        process: process.unwrap_or(0),
+        user: maps.user(sender.user).unwrap_or(NOBODY),
+        group: maps.group(sender.group).unwrap_or(NOBODY),
+    }
+}
+
+/// Who made a socket: user and group.
+fn maker(socket: &OwnedFd, maps: &IdMaps) -> Result<(u32, u32), CallError> {
+    let stat = rustix::fs::fstat(socket).context(|| READING.into())?;
+    Ok((maps.user(stat.st_uid).unwrap_or(NOBODY), maps.group(stat.st_gid).unwrap_or(NOBODY)))
 }
 
 /// Describes one. `waiting` is what waits in it, if descriptors do and it has been looked at already.
@@ -72,7 +96,7 @@ fn describe(
     entry: &UnixEntry,
     waiting: Option<Vec<Waiting>>,
 ) -> Result<(), CallError> {
-    let what = || "reading a unix socket".to_owned();
+    let what = || READING.to_owned();
     socket.kind = socket_option::number(handle, libc::SOL_SOCKET, libc::SO_TYPE).context(what)?;
     socket.name = socket_option::name(handle).context(what)?;
     socket.connected = entry.peer.is_some();
@@ -87,9 +111,16 @@ fn describe(
     } else if !listens {
         let queue = socket_queue::all(handle, socket.kind)?;
         socket.carries = queue.iter().any(|seen| seen.lacks || !seen.descriptors.is_empty());
-        let plain = |seen: socket_queue::Message| Waiting { bytes: seen.bytes, from: seen.from, files: Vec::new() };
+        let plain = |seen: socket_queue::Message| Waiting {
+            bytes: seen.bytes,
+            from: seen.from,
+            files: Vec::new(),
+            sender: seen.sender,
+        };
         socket.queue = queue.into_iter().map(plain).collect();
     }
+    let waits = socket.kind == libc::SOCK_STREAM && !socket.queue.is_empty();
+    socket.is_urgent = waits && urgent_data::waits_in_unix(handle).context(what)?;
     Ok(())
 }
 
@@ -104,7 +135,7 @@ fn find_place(
     init: i32,
     place: Place,
     (socket, handle): (&mut UnixSocket, &OwnedFd),
-    maps: &crate::inspect::credentials::IdMaps,
+    maps: &IdMaps,
 ) -> Result<(), CallError> {
     let relative = socket.name.get(2) != Some(&b'/');
     // What is in flight has no owner, only who looks at it.

@@ -5,7 +5,7 @@
 use crate::capture::{inotify, socket_options};
 use crate::disk::wrong::{Wrong, ensure};
 use crate::image::memory::KEPT_ADVICE;
-use crate::image::{Area, FileKind, Image, Lease, OpenFile, Process, Role, SocketOption};
+use crate::image::{Area, FileKind, Image, Lease, OpenFile, PeerCredentials, Process, Role, SocketOption};
 use crate::inspect::descriptors;
 
 /// Those of memory.
@@ -35,9 +35,18 @@ pub(crate) fn of_files(image: &Image) -> Result<(), Wrong> {
     for socket in &image.unix {
         let kind = matches!(socket.kind, libc::SOCK_STREAM | libc::SOCK_DGRAM | libc::SOCK_SEQPACKET);
         ensure(kind && socket.shut <= 3, || "a unix socket is of no such kind".into())?;
+        let known = [&socket.peer_credentials, &socket.connector].into_iter().flatten().all(is_somebody);
+        ensure(known, || "whoever connected a unix socket is nobody".into())?;
         options(&socket.options)?;
     }
     Ok(())
+}
+
+/// Whether these are ids. The one that is none would leave whoever takes it who he is.
+fn is_somebody(who: &PeerCredentials) -> bool {
+    const MOST_GROUPS: usize = 65_536;
+    let is_id = |id: &u32| *id != u32::MAX;
+    who.further.len() <= MOST_GROUPS && [who.user, who.group].iter().chain(&who.further).all(is_id)
 }
 
 fn of_file(file: &OpenFile) -> Result<(), Wrong> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Where the body begins: a page, so that memory lies on pages.
 pub(crate) const BODY: u64 = 4096;

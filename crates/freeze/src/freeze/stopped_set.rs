@@ -7,6 +7,7 @@ use crate::image::Image;
 use crate::image::connection::{Connection, Ends};
 use crate::inspect::process_tree::Roots;
 use crate::origin::Origin;
+use crate::precheck::sockets;
 use crate::refusal::FreezeError;
 use crate::stop::seize::{self, Stopped};
 use crate::stop::snapshot::{self, Snapshots};
@@ -90,25 +91,28 @@ impl StoppedSet {
     }
 
     /// Reads the TCP connections that they have among themselves. They have them still.
-    pub(crate) fn read_connections(&mut self, image: &Image) -> Result<Vec<Connection>, CallError> {
+    pub(crate) fn read_connections(&mut self, image: &Image) -> Result<Vec<Connection>, FreezeError> {
         let outer = self.outer();
-        let read =
-            || Connected::find(image, Scope::Clones, |pid| outer.get(&pid).copied()).take().connections().to_vec();
-        self.tracer.run(read).context(what)
+        let read = || {
+            let found = Connected::find(image, Scope::Clones, |pid| outer.get(&pid).copied());
+            (found.urgent(), found.take().connections().to_vec())
+        };
+        let (urgent, connections) = self.tracer.run(read).context(what)?;
+        unless_urgent(image, &urgent).map(|()| connections)
     }
 
     /// Finds the TCP connections that they have; the ends of those with others. `init` is the first process of their
     /// pid namespace.
-    pub(crate) fn find_connections(&mut self, image: &Image, init: i32) -> Result<Vec<Ends>, CallError> {
+    pub(crate) fn find_connections(&mut self, image: &Image, init: i32) -> Result<Vec<Ends>, FreezeError> {
         let outer = self.outer();
         let found = self.tracer.run(|| {
             let first = pidfd::open(init).map(ManuallyDrop::new)?;
             Ok((ManuallyDrop::new(Connected::find(image, Scope::All, |pid| outer.get(&pid).copied())), first))
         });
         let (connected, first) = found.and_then(|found| found).context(what)?;
-        let ends = connected.outward();
+        let (ends, urgent) = (connected.outward(), self.tracer.run(|| connected.urgent()).context(what)?);
         (self.connected, self.first) = (Some(connected), Some(first));
-        Ok(ends)
+        unless_urgent(image, &urgent).map(|()| ends)
     }
 
     /// Reads those. From here on they send nothing, until this is dropped, by whatever becomes of the daemon, or the
@@ -154,6 +158,12 @@ impl StoppedSet {
         });
         ended.and_then(|ended| ended).context(|| "ending the processes".into())
     }
+}
+
+/// Refuses connections among the processes in which urgent data waits.
+fn unless_urgent(image: &Image, files: &[usize]) -> Result<(), FreezeError> {
+    let refusals = sockets::urgent(image, files);
+    if refusals.is_empty() { Ok(()) } else { Err(FreezeError::Refused(refusals)) }
 }
 
 impl Drop for StoppedSet {

@@ -32,6 +32,16 @@ pub struct Watch {
     pub data: u64,
 }
 
+impl Watch {
+    /// Whether it tells of one event (EPOLLONESHOT) and has told of it: nothing is left that it is for but how it is
+    /// kept, until the program watches again.
+    pub(crate) fn has_fired(&self) -> bool {
+        /// `EP_PRIVATE_BITS`: EPOLLEXCLUSIVE, EPOLLWAKEUP, EPOLLONESHOT, EPOLLET.
+        const MANNERS: u32 = 0xf << 28;
+        self.events & libc::EPOLLONESHOT as u32 != 0 && self.events & !MANNERS == 0
+    }
+}
+
 /// A lease of an open file: its holder hears of others who open it (fcntl(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {

@@ -29,7 +29,7 @@ pub use self::memory::{AioRing, Area, AreaKind, MemoryRules};
 pub use self::mount::{Link, MountChange, MountSource};
 pub use self::namespace::{HostNames, MountSpace, NetSpace, UserSpace};
 pub use self::process::{ByHost, Layout, Process, ProcessFlags};
-pub use self::socket::{PlainSocket, Role, SocketOption, UnixSocket, Waiting};
+pub use self::socket::{PeerCredentials, PlainSocket, Role, Sender, SocketOption, UnixSocket, Waiting};
 pub use self::thread::{Credentials, Scheduling, Thread, ThreadSettings, Timer, WaitingSignal};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;

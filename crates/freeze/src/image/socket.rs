@@ -26,6 +26,10 @@ pub struct UnixSocket {
     pub connected: bool,
     /// What it is connected to, an index into [`Image::unix`](super::Image::unix); nothing if that is gone.
     pub peer: Option<usize>,
+    /// Who the kernel says is at its other end, or has it listen; nobody for datagrams that were connected by a name.
+    pub peer_credentials: Option<PeerCredentials>,
+    /// Who connected it, as far as that can be known, if it waits to be accepted.
+    pub connector: Option<PeerCredentials>,
     /// What waits to be received.
     pub queue: Vec<Waiting>,
     /// 1 if it receives no more, 2 if it sends no more, 3 for both.
@@ -42,6 +46,9 @@ pub struct UnixSocket {
     /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
     #[serde(skip)]
     pub(crate) carries: bool,
+    /// Whether urgent data waits in it, so that it cannot be captured.
+    #[serde(skip)]
+    pub(crate) is_urgent: bool,
     /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
     #[serde(skip)]
     pub(crate) is_elsewhere: bool,
@@ -51,6 +58,33 @@ pub struct UnixSocket {
     /// Whether its file has another name, and nobody knows which.
     #[serde(skip)]
     pub(crate) is_lost: bool,
+}
+
+/// Who made a connection, as the other end of it is told: by SO_PEERCRED, and by SO_PEERGROUPS. These are the effective
+/// ids that a process had when it called connect(2), listen(2) or socketpair(2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerCredentials {
+    /// The effective user.
+    pub user: u32,
+    /// The effective group.
+    pub group: u32,
+    /// Further groups, in rising order.
+    pub further: Vec<u32>,
+}
+
+/// The id that the kernel tells of whoever has none in a user namespace (`overflowuid`, `overflowgid`).
+pub(crate) const NOBODY: u32 = 65_534;
+
+impl PeerCredentials {
+    /// Whom nobody gives anything.
+    pub(crate) fn nobody() -> Self {
+        Self { user: NOBODY, group: NOBODY, further: Vec::new() }
+    }
+
+    /// Whether it is what a maker is: root, without further groups.
+    pub(crate) fn is_plain_root(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A message, or a part of a stream.
@@ -64,6 +98,19 @@ pub struct Waiting {
     /// The open files that come with it, indices into [`Image::files`](super::Image::files): with the first byte, if it
     /// is part of a stream.
     pub files: Vec<usize>,
+    /// Who sent it, where that comes with it (SCM_CREDENTIALS).
+    pub sender: Option<Sender>,
+}
+
+/// Who sent a message, as whoever receives it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sender {
+    /// The process inside; 0 if it has no number there.
+    pub process: i32,
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
 }
 
 impl UnixSocket {

@@ -189,7 +189,7 @@ impl MountTree {
 }
 
 /// What follows another path in one that lies below it: nothing, or a slash and more.
-fn below<'a>(path: &'a str, above: &str) -> Option<&'a str> {
+pub(crate) fn below<'a>(path: &'a str, above: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(above.trim_end_matches('/'))?;
     (rest.is_empty() || rest.starts_with('/')).then_some(if rest == "/" { "" } else { rest })
 }

@@ -1,8 +1,9 @@
 //! What a process has open: which descriptors, what each leads to, how that was opened, and who shares it.
 
-use crate::capture::{epoll, plain_socket};
+use crate::capture::{epoll, peer_credentials, plain_socket};
 use crate::image::own_files::{is_own_proc, process_of};
 use crate::image::{Content, FileKind, Image, OpenFile, PlainSocket, Process, Role, UnixSocket, Watch};
+use crate::inspect::credentials::IdMaps;
 use crate::inspect::descriptors::{self, Found};
 use crate::inspect::open_files::{Noted, OpenFiles, Place};
 use crate::inspect::{pidfd, socket_table};
@@ -16,6 +17,7 @@ use std::os::fd::OwnedFd;
 /// The open files of a clone, as far as they were seen.
 pub(super) struct Files<'a> {
     image: &'a Image,
+    maps: IdMaps,
     /// What is from here on is the restorer's, and goes as a process passes the gate.
     free: i32,
     seen: OpenFiles,
@@ -25,9 +27,10 @@ pub(super) struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    pub(super) fn of(image: &'a Image) -> Self {
+    pub(super) fn of(image: &'a Image, init: i32) -> Result<Self, CallError> {
         let free = i32::try_from(Slots::of(image).free).unwrap_or(i32::MAX);
-        Self { image, free, seen: OpenFiles::default(), same: HashMap::new(), back: HashMap::new() }
+        let (maps, seen) = (IdMaps::of(init)?, OpenFiles::default());
+        Ok(Self { image, maps, free, seen, same: HashMap::new(), back: HashMap::new() })
     }
 
     /// What differs of one process.
@@ -116,7 +119,9 @@ impl<'a> Files<'a> {
             FileKind::Process { pid } => {
                 said.extend(unlike("which process it leads to", &pidfd::pid(found), pid));
             }
-            FileKind::Unix { socket } => said.extend(unix(&borrow(outer, found)?, &self.image.unix[*socket])?),
+            FileKind::Unix { socket } => {
+                said.extend(unix(&borrow(outer, found)?, &self.image.unix[*socket], &self.maps)?);
+            }
             FileKind::Plain(was) => said.extend(plain(&borrow(outer, found)?, was)?),
             FileKind::Supplied { .. }
             | FileKind::Epoll
@@ -156,7 +161,7 @@ fn nameless(found: &Found, was: &Content) -> Said {
     said
 }
 
-fn unix(socket: &OwnedFd, was: &UnixSocket) -> Result<Said, CallError> {
+fn unix(socket: &OwnedFd, was: &UnixSocket, maps: &IdMaps) -> Result<Said, CallError> {
     let what = || "reading a unix socket of a clone".to_owned();
     let number = |option| socket_option::number(socket, libc::SOL_SOCKET, option).context(what);
     let mut said = Said::new();
@@ -164,6 +169,11 @@ fn unix(socket: &OwnedFd, was: &UnixSocket) -> Result<Said, CallError> {
     said.extend(unlike("that it listens", &(number(libc::SO_ACCEPTCONN)? != 0), &was.backlog.is_some()));
     let name = socket_option::name(socket).context(what)?;
     said.extend(unlike("its name", &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&was.name)));
+    // Datagrams that have no peer's may have nobody's in a clone.
+    let credentials = peer_credentials::of(socket, maps).context(what)?;
+    if was.peer_credentials.is_some() {
+        said.extend(unlike("who is at its other end", &credentials, &was.peer_credentials));
+    }
     Ok(said)
 }
 

@@ -65,7 +65,7 @@ pub(crate) type Said = Vec<String>;
 pub(crate) fn differences(image: &Image, init: i32) -> Result<Vec<Difference>, CallError> {
     let members = settled_members(image, init);
     let mut differences = Vec::new();
-    let mut files = files::Files::of(image);
+    let mut files = files::Files::of(image, init)?;
     let mut spaces = spaces::Spaces::of(image, init)?;
     let ids = process::Ids::of(image, init)?;
     for process in &image.processes {

@@ -2,7 +2,9 @@
 
 use crate::inspect::descriptors::{Found, Outside, is_link, is_name_alone, lease, supplied, usual_name};
 use crate::inspect::{proc_file, terminal_ends};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use std::io;
+use std::mem::MaybeUninit;
 
 /// Whether it is memory that not even the kernel can read (memfd_secret(2)). On some kernels such a file counts a link,
 /// and has no name all the same.
@@ -64,12 +66,33 @@ pub(crate) fn descriptor_objection(found: &Found, outside: &[Outside]) -> Option
         FileType::RegularFile if target.ends_with(proc_file::DELETED) => {
             named("a file that lost this name and has others", "close it")
         }
+        FileType::Directory if is_half_listed(found).unwrap_or(false) => {
+            named("a directory in memory, half of which is listed", "try again when the program has listed it")
+        }
         FileType::RegularFile | FileType::Directory => None,
         // Whose other end it is, nobody can tell by one: see `terminals`.
         FileType::CharacterDevice if terminal_ends::is_terminal(found) => None,
         FileType::CharacterDevice => device_objection(found),
         _ => named("a device", "close it"),
     }
+}
+
+/// Whether somebody is in the middle of listing a directory in memory. Its position counts entries as they were made,
+/// and a clone's are made in another order: some would come twice, as many never.
+fn is_half_listed(found: &Found) -> io::Result<bool> {
+    const TMPFS: u64 = 0x0102_1994;
+    let position = found.lines.number("pos", 10).unwrap_or(0);
+    if position == 0 || rustix::fs::statfs(&found.path)?.f_type as u64 != TMPFS {
+        return Ok(false);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(&found.path, flags, Mode::empty())?;
+    let mut room = [MaybeUninit::uninit(); 8192];
+    let (mut entries, mut end) = (RawDir::new(directory, &mut room), 0);
+    while let Some(entry) = entries.next() {
+        end = entry?.next_entry_cookie();
+    }
+    Ok(position < end)
 }
 
 fn device_objection(found: &Found) -> Option<(String, &'static str)> {

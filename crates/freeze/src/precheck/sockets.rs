@@ -4,7 +4,7 @@
 use crate::capture::networks;
 use crate::capture::plain_socket::number;
 use crate::capture::sockets::{borrow, option};
-use crate::image::{Image, Process};
+use crate::image::{Image, Process, UnixSocket};
 use crate::inspect::descriptors::{self, Found, Outside};
 use crate::inspect::namespaces::Beside;
 use crate::inspect::process_tree::Member;
@@ -127,19 +127,13 @@ fn objection(
 /// nowhere but in a mount namespace of their own.
 pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    for socket in
-        image.unix.iter().filter(|socket| socket.carries || socket.is_elsewhere || socket.is_homeless || socket.is_lost)
-    {
-        let holds = |process: &&Process| process.descriptors.iter().any(|one| one.file == socket.file);
-        // What nobody holds is in flight.
-        let lives = |process: &&Process| !process.threads.is_empty();
-        let process = image.processes.iter().find(holds).or_else(|| image.processes.iter().find(lives));
-        let Some(process) = process else { continue };
-        let descriptor = process.descriptors.iter().find(|one| one.file == socket.file).map(|one| one.number);
-        let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
+    let stands = |one: &&UnixSocket| one.carries || one.is_elsewhere || one.is_homeless || one.is_lost || one.is_urgent;
+    for socket in image.unix.iter().filter(stands) {
         let (kind, advice) = if socket.carries {
             let kind = "a unix socket in which descriptors wait (SCM_RIGHTS) that cannot be had".to_owned();
             (kind, "let the program receive them first")
+        } else if socket.is_urgent {
+            (format!("a unix socket in which {URGENT}"), RECEIVE_IT)
         } else if socket.is_homeless {
             let kind = format!("a unix socket whose directory is gone ({})", socket.path().unwrap_or_default());
             (kind, "close it, or have it bind to a path in a directory that stays")
@@ -151,9 +145,28 @@ pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
             let kind = format!("a unix socket whose file was moved ({})", socket.path().unwrap_or_default());
             (kind, "move it back, or have it bind to the name that it has")
         };
-        refusals.push(Refusal { pid: process.pid, name: name.unwrap_or_default(), descriptor, kind, advice });
+        refusals.extend(of_file(image, socket.file, (kind, advice)));
     }
     refusals
+}
+
+const URGENT: &str = "urgent data waits (MSG_OOB)";
+const RECEIVE_IT: &str = "let the program receive it first";
+
+/// The sockets of TCP in which urgent data waits: open files of an image.
+pub(crate) fn urgent(image: &Image, files: &[usize]) -> Vec<Refusal> {
+    let one = |file: &usize| of_file(image, *file, (format!("a TCP connection in which {URGENT}"), RECEIVE_IT));
+    files.iter().filter_map(one).collect()
+}
+
+/// What is said of an open file, by who has it; of one in flight by any process.
+fn of_file(image: &Image, file: usize, (kind, advice): Objection) -> Option<Refusal> {
+    let holds = |process: &&Process| process.descriptors.iter().any(|one| one.file == file);
+    let lives = |process: &&Process| !process.threads.is_empty();
+    let process = image.processes.iter().find(holds).or_else(|| image.processes.iter().find(lives))?;
+    let descriptor = process.descriptors.iter().find(|one| one.file == file).map(|one| one.number);
+    let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
+    Some(Refusal { pid: process.pid, name: name.unwrap_or_default(), descriptor, kind, advice })
 }
 
 fn unnamed_peer(socket: &OwnedFd) -> bool {

@@ -202,7 +202,12 @@ fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'sta
     Refusal { pid: member.pid, name: member.name.clone(), descriptor, kind, advice }
 }
 
-/// Paths of the files that processes map so that writing to memory writes to them: it shows in no time of the file.
+/// Paths, in the file system of the first process's root, of the files of it that processes map so that writing to
+/// memory writes to them: it shows in no time of the file.
+///
+/// # Errors
+///
+/// Also where it cannot be told which file of it is mapped.
 pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError> {
     let mut paths = Vec::new();
     let members = Roots::find(subject.init, subject.whole)?.members();
@@ -216,8 +221,7 @@ pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError>
             let (file, name) = (areas::map_file(&seen.area), of(member.outer, &seen.area));
             if let AreaKind::Shared { path, writable: true, .. } = seen.area.kind {
                 let path = if let Name::Other(other) = name { other } else { path };
-                // What only another mount namespace has is no file of the guest's own.
-                paths.extend(spaces.home_path(member.outer, &path, &file));
+                paths.extend(spaces.path_in_root(member.outer, &path, &file)?);
             }
         }
     }

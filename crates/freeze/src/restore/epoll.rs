@@ -3,6 +3,7 @@
 use crate::image::{Image, Process, Watch};
 use crate::restore::script::{Chapter, Writer};
 use crate::restore::slots::Slots;
+use pando_restorer::Special;
 use std::collections::{HashMap, HashSet};
 
 /// A watch that a process adds, and whether its number leads to the file.
@@ -30,7 +31,13 @@ pub(crate) fn shares(image: &Image) -> HashMap<i32, Vec<Share<'_>>> {
 
 /// Writes the watching of what has its number, by a process whose descriptors are in their places.
 pub(crate) fn watch(writer: &mut Writer, chapter: Chapter, shares: &[Share<'_>]) {
-    for (watch, _) in shares.iter().filter(|(_, has_number)| *has_number) {
+    let numbered = shares.iter().filter(|(_, has_number)| *has_number).map(|(watch, _)| *watch);
+    let (fired, others): (Vec<_>, Vec<_>) = numbered.partition(|watch| watch.has_fired());
+    // What has fired does so again, while nothing else of its instance can.
+    for watch in fired {
+        fire(writer, chapter, watch);
+    }
+    for watch in others {
         add(writer, chapter, watch, watch.epoll as u64);
     }
 }
@@ -59,6 +66,19 @@ fn add(writer: &mut Writer, chapter: Chapter, watch: &Watch, instance: u64) {
     writer.call(chapter, "watching a descriptor", libc::SYS_epoll_ctl, &arguments);
 }
 
+/// Writes the watching for any event, and the taking of the one that there is: nothing else disarms a watch.
+fn fire(writer: &mut Writer, chapter: Chapter, watch: &Watch) {
+    const ANY: u32 = (libc::EPOLLIN | libc::EPOLLOUT) as u32;
+    let instance = watch.epoll as u64;
+    add(writer, chapter, &Watch { events: watch.events | ANY, ..*watch }, instance);
+    // `struct epoll_event`: what happened, and the program's word.
+    let place = writer.data(&[[0; 4].as_slice(), &(!watch.data).to_le_bytes()].concat(), 8);
+    let wanted = writer.data(&watch.data.to_le_bytes(), 8);
+    let label = "taking the event of a watch that has fired";
+    writer.exact(chapter, label, libc::SYS_epoll_wait, &[instance, place, 1, 0], 1);
+    writer.special(chapter, label, Special::Compare, &[place + 4, wanted, 8]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +86,19 @@ mod tests {
 
     fn watch_of(target: i32, file: usize) -> Watch {
         Watch { epoll: 3, target, file, events: 1, data: 7 }
+    }
+
+    #[test]
+    fn what_has_fired_does_so_before_anything_else_can() {
+        let fired = Watch { events: 1 << 30, ..watch_of(6, 2) };
+        assert!(fired.has_fired() && !watch_of(5, 1).has_fired());
+        // Errors it would tell of: it has not fired.
+        assert!(!Watch { events: 1 << 30 | 0x18, ..fired }.has_fired());
+        let mut writer = Writer::new();
+        watch(&mut writer, Writer::MAKING, &[(&watch_of(5, 1), true), (&fired, true)]);
+        let text = format!("{:?}", writer.finish(9, 3, 1, 0));
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.len() == 4 && lines[1].contains("taking the event") && lines[3].contains("watching"), "{text}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) mod namespaces;
 pub(crate) mod networks;
 pub(crate) mod objects;
 pub(crate) mod own_files;
+pub(crate) mod peer_credentials;
 pub(crate) mod pid_counter;
 pub(crate) mod plain_socket;
 pub(crate) mod plan;

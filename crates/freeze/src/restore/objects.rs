@@ -22,7 +22,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
         contents::make(writer, image, (slots, helper));
     });
     pipes(writer, image, slots, None);
-    unix_socket::make(writer, image, slots);
+    unix_socket::make(writer, image, (slots, helper));
     terminals::make(writer, image, slots);
     queues::make(writer, image, slots);
     // What they mount once more is there by now, sockets too.
@@ -31,7 +31,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
         files(writer, image, slots, Some(space));
     });
     files(writer, image, slots, None);
-    unix_socket::fill(writer, image, slots);
+    unix_socket::fill(writer, image, (slots, helper));
     for (number, path) in executables.iter().enumerate() {
         writer.open_named(Writer::MAKING, path, libc::O_RDONLY as u64, slots.executable(number));
     }

@@ -164,6 +164,8 @@ impl Ground<'_> {
         control_groups::set(writer, chapter, self.image, process, self.slots);
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
+        locks(writer, chapter, process);
+        leases::take(writer, chapter, process);
         let trampoline = resume_trampoline::lay(writer, chapter, process);
         memory_rules::ask_again(writer, chapter, process.memory_rules);
         user_spaces::enter(writer, chapter, process, self.slots);
@@ -206,13 +208,6 @@ impl Ground<'_> {
             }
         }
         epoll::watch(writer, chapter, watches);
-        for (number, kind, start, length) in &process.locks {
-            let lock = [*kind as u16 as u64, *start as u64, *length as u64, 0];
-            let lock = writer.words(&lock);
-            let arguments = [*number as u64, libc::F_SETLK as u64, lock];
-            writer.call(chapter, "locking a range of a file", libc::SYS_fcntl, &arguments);
-        }
-        leases::take(writer, chapter, process);
         let label = format!("entering {}", process.directory);
         if let Some(content) = process.deleted_directory {
             writer.call(chapter, label, libc::SYS_fchdir, &[self.slots.content(content)]);
@@ -392,6 +387,17 @@ pub(crate) fn park(writer: &mut Writer, chapter: Chapter, kernel: &[(String, u64
         parking += length;
     }
     parked
+}
+
+/// Writes the locking of ranges of files (F_SETLK of fcntl(2)), when the process closes no file any more: close(2) of
+/// any descriptor gives up all locks that it has on that file, and what it maps it has opened and closed.
+fn locks(writer: &mut Writer, chapter: Chapter, process: &Process) {
+    for (number, kind, start, length) in &process.locks {
+        let lock = [*kind as u16 as u64, *start as u64, *length as u64, 0];
+        let lock = writer.words(&lock);
+        let arguments = [*number as u64, libc::F_SETLK as u64, lock];
+        writer.call(chapter, "locking a range of a file", libc::SYS_fcntl, &arguments);
+    }
 }
 
 /// Mappings of files that are seen by all: of the clone's own files.

@@ -13,6 +13,8 @@ pub(crate) enum Origin {
     Paired,
     /// By accepting a client.
     Accepted { listener: usize, client: usize },
+    /// By accepting a client from a listener that goes again.
+    AcceptedLate { client: usize },
     /// With another end that goes again.
     Widow,
 }
@@ -41,11 +43,24 @@ pub(crate) fn origin(all: &[UnixSocket], number: usize) -> Origin {
         Some(peer) if all[peer].peer == Some(number) && peer != number => match listener_of(socket) {
             Some(listener) => Origin::Accepted { listener, client: peer },
             None if listener_of(&all[peer]).is_some() => Origin::Alone,
+            None if accepts_late(all, number, peer) => Origin::AcceptedLate { client: peer },
+            None if accepts_late(all, peer, number) => Origin::Alone,
             None if number < peer => Origin::Pair { other: peer },
             None => Origin::Paired,
         },
         _ => Origin::Alone,
     }
+}
+
+/// Whether one of two that are connected has been accepted from a listener that is gone. The kernel says that each has
+/// another at its other end, as it never does of a pair. Whoever was accepted has a name. Where both have, either will
+/// do.
+fn accepts_late(all: &[UnixSocket], number: usize, peer: usize) -> bool {
+    let (one, other) = (&all[number], &all[peer]);
+    one.kind != libc::SOCK_DGRAM
+        && one.peer_credentials != other.peer_credentials
+        && one.is_named()
+        && (number < peer || !other.is_named())
 }
 
 /// Whether a socket has a name that another one knows: each network namespace has abstract names of its own.
@@ -56,6 +71,7 @@ pub(crate) fn has_name(one: &UnixSocket, for_whom: &UnixSocket, name: &[u8]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::PeerCredentials;
 
     #[test]
     fn what_was_accepted_comes_through_its_listener() {
@@ -76,6 +92,8 @@ mod tests {
             socket(Some(4), None, plain),
             socket(Some(3), None, plain),
             UnixSocket { connected: true, ..socket(None, None, plain) },
+            UnixSocket { peer_credentials: Some(PeerCredentials::default()), ..socket(Some(7), None, b"\x01\x00gone") },
+            UnixSocket { peer_credentials: Some(PeerCredentials::nobody()), ..socket(Some(6), None, plain) },
         ];
         let origins: Vec<_> = (0..all.len()).map(|number| origin(&all, number)).collect();
         let wanted = [
@@ -85,6 +103,8 @@ mod tests {
             Origin::Pair { other: 4 },
             Origin::Paired,
             Origin::Widow,
+            Origin::AcceptedLate { client: 7 },
+            Origin::Alone,
         ];
         assert_eq!(origins, wanted);
     }

@@ -5,20 +5,21 @@
 //! and accepting that.
 
 use crate::image::socket::SNDBUF;
-use crate::image::{Image, SocketOption, UnixSocket, Waiting};
+use crate::image::{Image, PeerCredentials, Sender, SocketOption, UnixSocket, Waiting};
 use crate::restore::networks;
-use crate::restore::script::{AT_FDCWD, Writer};
+use crate::restore::peer_credentials::acting_as;
+use crate::restore::script::{AT_FDCWD, Chapter, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::unix_origin::{Origin, has_name, late_widows, origin};
 use pando_restorer::Special;
 
-const MAKING: crate::restore::script::Chapter = Writer::MAKING;
+const MAKING: Chapter = Writer::MAKING;
 const AF_UNIX: u64 = libc::AF_UNIX as u64;
 
 /// Writes the steps that make them.
-pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+pub(crate) fn make(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
     let all = &image.unix;
-    let making = Making::of(image, slots);
+    let making = Making::of(image, (slots, helper));
     for (number, origin) in making.origins.iter().enumerate() {
         making.make(writer, number, *origin);
     }
@@ -34,8 +35,8 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
 }
 
 /// Writes those that fill them, when all open files are there.
-pub(crate) fn fill(writer: &mut Writer, image: &Image, slots: Slots) {
-    let making = Making::of(image, slots);
+pub(crate) fn fill(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
+    let making = Making::of(image, (slots, helper));
     for (number, socket) in image.unix.iter().enumerate() {
         making.fill(writer, number, socket);
     }
@@ -45,15 +46,19 @@ pub(crate) fn fill(writer: &mut Writer, image: &Image, slots: Slots) {
 }
 
 struct Making<'a> {
+    image: &'a Image,
     all: &'a [UnixSocket],
     origins: Vec<Origin>,
     slots: Slots,
+    /// A pid that is free.
+    helper: i32,
 }
 
 impl<'a> Making<'a> {
-    fn of(image: &'a Image, slots: Slots) -> Self {
+    fn of(image: &'a Image, (slots, helper): (Slots, i32)) -> Self {
         let all = &image.unix;
-        Self { all, origins: (0..all.len()).map(|number| origin(all, number)).collect(), slots }
+        let origins = (0..all.len()).map(|number| origin(all, number)).collect();
+        Self { image, all, origins, slots, helper }
     }
 
     /// Where the other end of a socket waits to go.
@@ -84,15 +89,20 @@ impl<'a> Making<'a> {
                 let kind = kind | libc::SOCK_NONBLOCK as u64;
                 writer.open(MAKING, "making a unix socket", libc::SYS_socket, &[AF_UNIX, kind, 0], slot);
             }
-            Origin::Pair { other } => {
-                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, self.slot(other), kind]);
-            }
+            Origin::Pair { other } => self.pair(writer, number, self.slot(other)),
             Origin::Widow => {
                 let other = self.widowed(number).unwrap_or(self.slots.spare());
-                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
+                self.pair(writer, number, other);
             }
-            Origin::Paired | Origin::Accepted { .. } => {}
+            Origin::Paired | Origin::Accepted { .. } | Origin::AcceptedLate { .. } => {}
         }
+    }
+
+    fn pair(&self, writer: &mut Writer, number: usize, other: u64) {
+        let (slot, kind) = (self.slot(number), self.all[number].kind as u64);
+        acting_as(writer, self.all[number].peer_credentials.as_ref(), |writer| {
+            writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
+        });
     }
 
     /// Binds a socket and lets connect who is connected to its name.
@@ -101,7 +111,15 @@ impl<'a> Making<'a> {
         if !socket.is_named() || matches!(self.origins[number], Origin::Accepted { .. }) {
             return;
         }
-        let slot = self.slot(number);
+        // What nobody listens for any more is accepted from a listener that goes again.
+        let passes = matches!(self.origins[number], Origin::AcceptedLate { .. });
+        let slot = if passes { self.slots.spare() } else { self.slot(number) };
+        if passes {
+            networks::inside(writer, self.slots, socket.net_space, |writer| {
+                let arguments = [AF_UNIX, socket.kind as u64, 0];
+                writer.open(MAKING, "making a listener", libc::SYS_socket, &arguments, slot);
+            });
+        }
         let path = socket.path();
         let set_aside = path.as_ref().map(|path| (writer.string(path), writer.string(&format!("{path}.pando"))));
         if let Some((at, aside)) = set_aside {
@@ -124,14 +142,17 @@ impl<'a> Making<'a> {
         if let Some(backlog) = socket.backlog {
             // Those that wait may be more than it takes by now. For who connects beyond that the kernel waits, until
             // somebody accepts.
-            let room = backlog.max(socket.waiting.len() as u32);
-            writer.call(MAKING, "listening", libc::SYS_listen, &[slot, room.into()]);
-            self.connect_all(writer, number);
-            if room != backlog {
-                writer.call(MAKING, "listening for no more", libc::SYS_listen, &[slot, backlog.into()]);
-            }
+            let mut listener = Listener { slot, room: backlog.max(socket.waiting.len() as u32), done: None };
+            listener.listen(writer, socket.peer_credentials.as_ref());
+            self.connect_all(writer, number, &mut listener);
+            listener.room = backlog;
+            listener.listen(writer, socket.peer_credentials.as_ref());
+        } else if let Origin::AcceptedLate { client } = self.origins[number] {
+            let mut listener = Listener { slot, room: 1, done: None };
+            self.accept(writer, number, client, &mut listener);
+            writer.call(MAKING, "listening no more", libc::SYS_close, &[slot]);
         } else {
-            self.connect_all(writer, number);
+            self.connect_datagrams(writer, number);
         }
         if let (Some((at, aside)), false) = (set_aside, stays) {
             match &socket.published {
@@ -150,39 +171,55 @@ impl<'a> Making<'a> {
         }
     }
 
-    fn connect_all(&self, writer: &mut Writer, to: usize) {
-        let target = &self.all[to];
-        enter(writer, target);
-        let address = writer.data(&target.name, 8);
-        let length = target.name.len() as u64;
-        let connect = |writer: &mut Writer, client: usize| {
-            let arguments = [self.slot(client), address, length];
-            writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
-        };
+    /// Connects those whose connections a listener has accepted, and those that wait at it.
+    fn connect_all(&self, writer: &mut Writer, to: usize, listener: &mut Listener) {
         for (number, origin) in self.origins.iter().enumerate() {
-            if let Origin::Accepted { listener, client } = origin
-                && *listener == to
+            if let Origin::Accepted { listener: of, client } = origin
+                && *of == to
             {
-                connect(writer, *client);
-                writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(to), 0, 0, 0], self.slot(number));
+                self.accept(writer, number, *client, listener);
             }
         }
+        let target = &self.all[to];
+        let connect = |writer: &mut Writer, listener: &mut Listener, client: usize| {
+            listener.listen(writer, self.all[client].peer_credentials.as_ref());
+            acting_as(writer, self.all[client].connector.as_ref(), |writer| self.connect(writer, client, target));
+        };
         // Each is the only one that waits when it is accepted.
         for client in target.waiting.iter().filter(|client| self.all[**client].is_reset) {
-            connect(writer, *client);
+            connect(writer, listener, *client);
             self.reset(writer, *client, to);
         }
         for client in target.waiting.iter().filter(|client| !self.all[**client].is_reset) {
-            connect(writer, *client);
+            connect(writer, listener, *client);
         }
+    }
+
+    /// Connects a client to a listener, each as who it was, and accepts that.
+    fn accept(&self, writer: &mut Writer, number: usize, client: usize, listener: &mut Listener) {
+        let accepted = &self.all[number];
+        listener.listen(writer, self.all[client].peer_credentials.as_ref());
+        acting_as(writer, accepted.peer_credentials.as_ref(), |writer| self.connect(writer, client, accepted));
+        writer.open(MAKING, "accepting", libc::SYS_accept4, &[listener.slot, 0, 0, 0], self.slot(number));
+    }
+
+    /// Connects one to another's name.
+    fn connect(&self, writer: &mut Writer, client: usize, target: &UnixSocket) {
+        enter(writer, target);
+        let address = writer.data(&target.name, 8);
+        let arguments = [self.slot(client), address, target.name.len() as u64];
+        writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
+        leave(writer, target);
+    }
+
+    fn connect_datagrams(&self, writer: &mut Writer, to: usize) {
         let follows = |number: &usize| {
             let socket = &self.all[*number];
             socket.kind == libc::SOCK_DGRAM && socket.peer == Some(to) && self.origins[*number] == Origin::Alone
         };
         for client in (0..self.all.len()).filter(follows) {
-            connect(writer, client);
+            self.connect(writer, client, &self.all[to]);
         }
-        leave(writer, target);
     }
 
     /// Who closes a connection without having received all resets it.
@@ -246,32 +283,52 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// Sends a whole message with all that comes with it, or fails.
+    /// Sends a whole message with all that comes with it, or fails. The kernel names no process as a sender but one
+    /// that is there: so one has that number for as long as it sends.
     fn send(&self, writer: &mut Writer, slot: u64, message: &Waiting, to: Option<(u64, u64)>) {
+        let Some(Sender { process, .. }) = message.sender.filter(|sender| sender.process != self.image.init) else {
+            return self.send_as(writer, (MAKING, self.image.init), (slot, message, to));
+        };
+        // The number of a process that is gone is another's by now.
+        let is_there = self.image.processes.iter().any(|one| one.pid == process);
+        let process = if is_there { process } else { self.helper };
+        let sender = writer.chapter();
+        writer.fork(MAKING, process, sender);
+        self.send_as(writer, (sender, process), (slot, message, to));
+        writer.special(sender, "having sent", Special::Exit, &[0, 0]);
+        let arguments = [process as u64, 0, 0, 0];
+        writer.exact(MAKING, "waiting for a sender", libc::SYS_wait4, &arguments, process as u64);
+    }
+
+    /// The same by a process, which is named as the sender where anybody is.
+    fn send_as(
+        &self,
+        writer: &mut Writer,
+        (chapter, process): (Chapter, i32),
+        (slot, message, to): (u64, &Waiting, Option<(u64, u64)>),
+    ) {
         let (at, length) = (writer.data(&message.bytes, 1), message.bytes.len() as u64);
         let (address, address_length) = to.unwrap_or((0, 0));
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
-        if message.files.is_empty() {
+        if message.files.is_empty() && message.sender.is_none() {
             let arguments = [slot, at, length, flags, address, address_length];
-            writer.exact(MAKING, "filling a unix socket", libc::SYS_sendto, &arguments, length);
+            writer.exact(chapter, "filling a unix socket", libc::SYS_sendto, &arguments, length);
             return;
         }
-        let (part, rights) = (writer.words(&[at, length]), self.rights(&message.files));
-        let control = writer.data(&rights, 8);
+        let mut control = if message.files.is_empty() { Vec::new() } else { self.rights(&message.files) };
+        if let Some(Sender { user, group, .. }) = message.sender {
+            control.extend(ancillary(libc::SCM_CREDENTIALS, &[process as u32, user, group]));
+        }
+        let (part, at) = (writer.words(&[at, length]), writer.data(&control, 8));
         // `struct msghdr`.
-        let header = writer.words(&[address, address_length, part, 1, control, rights.len() as u64, 0]);
+        let header = writer.words(&[address, address_length, part, 1, at, control.len() as u64, 0]);
         let arguments = [slot, header, flags];
-        writer.exact(MAKING, "putting descriptors into a unix socket", libc::SYS_sendmsg, &arguments, length);
+        writer.exact(chapter, "putting descriptors into a unix socket", libc::SYS_sendmsg, &arguments, length);
     }
 
-    /// `struct cmsghdr` and the descriptors behind it.
     fn rights(&self, files: &[usize]) -> Vec<u8> {
-        const HEADER: usize = 16;
-        let mut bytes = ((HEADER + 4 * files.len()) as u64).to_le_bytes().to_vec();
-        bytes.extend([libc::SOL_SOCKET, libc::SCM_RIGHTS].iter().flat_map(|word| word.to_le_bytes()));
-        bytes.extend(files.iter().flat_map(|file| (self.slots.file(*file) as u32).to_le_bytes()));
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        bytes
+        let numbers: Vec<u32> = files.iter().map(|file| self.slots.file(*file) as u32).collect();
+        ancillary(libc::SCM_RIGHTS, &numbers)
     }
 
     fn finish(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
@@ -289,6 +346,37 @@ impl<'a> Making<'a> {
             && self.origins[number] != Origin::Widow
         {
             writer.attempt(MAKING, "shutting a socket", libc::SYS_shutdown, &[slot, how]);
+        }
+    }
+}
+
+/// `struct cmsghdr` and the words behind it.
+fn ancillary(kind: i32, words: &[u32]) -> Vec<u8> {
+    const HEADER: usize = 16;
+    let mut bytes = ((HEADER + 4 * words.len()) as u64).to_le_bytes().to_vec();
+    bytes.extend([libc::SOL_SOCKET, kind].iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+/// A socket that listens, and as whom: whoever connects to it is told that.
+struct Listener {
+    slot: u64,
+    /// How many connections may wait.
+    room: u32,
+    /// What was done last: room, and as whom.
+    done: Option<(u32, Option<PeerCredentials>)>,
+}
+
+impl Listener {
+    /// Has it listen as somebody. It does so again where that is another than before.
+    fn listen(&mut self, writer: &mut Writer, who: Option<&PeerCredentials>) {
+        let wanted = Some((self.room, who.cloned()));
+        if self.done != wanted {
+            let arguments = [self.slot, self.room.into()];
+            acting_as(writer, who, |writer| writer.call(MAKING, "listening", libc::SYS_listen, &arguments));
+            self.done = wanted;
         }
     }
 }
@@ -342,7 +430,7 @@ mod tests {
     fn what_is_in_flight_is_sent_when_all_is_made() {
         use crate::image::{FileKind, OpenFile};
         let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
-        let waiting = Waiting { bytes: b"x".to_vec(), from: Vec::new(), files: vec![1, 1, 0] };
+        let waiting = Waiting { bytes: b"x".to_vec(), from: Vec::new(), files: vec![1, 1, 0], sender: None };
         let widow = UnixSocket {
             kind: libc::SOCK_STREAM,
             name: b"\x01\x00".to_vec(),
@@ -353,13 +441,13 @@ mod tests {
         let files = vec![file(FileKind::Unix { socket: 0 }), file(FileKind::Epoll)];
         let image = Image { files, unix: vec![widow], ..Image::default() };
         let slots = Slots::of(&image);
-        let making = Making::of(&image, slots);
+        let making = Making::of(&image, (slots, 9));
         let rights = making.rights(&[1, 1, 0]);
         assert_eq!((rights.len(), rights[0], &rights[16..20]), (32, 28, &(slots.file(1) as u32).to_le_bytes()[..]));
         let mut writer = Writer::new();
-        make(&mut writer, &image, slots);
+        make(&mut writer, &image, (slots, 9));
         writer.call(MAKING, "all is made", 0, &[]);
-        fill(&mut writer, &image, slots);
+        fill(&mut writer, &image, (slots, 9));
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         let place = |label: &str| text.find(label).unwrap_or_else(|| panic!("{text}"));
         assert!(place("making two sockets") < place("all is made"));
