@@ -52,7 +52,7 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
         .parts
         .iter()
         .filter(|(part, _)| !is_lost_memory(part) && !part.is_gone())
-        .map(|(part, steps)| Ok((Apply::new(part, steps, again)?, part, steps)))
+        .map(|(part, steps)| Ok((Apply::new(part, steps, again, journal.kept.is_some())?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
         do_all(file, &trees)?;

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// A moment as file systems keep it.
@@ -138,6 +139,14 @@ impl Attributes {
             rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
         }
         Ok(())
+    }
+
+    /// Gives an open object the time of the last change of its content, and nothing else.
+    pub(crate) fn give_time(object: impl AsFd, modified: Moment) -> io::Result<()> {
+        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let last_modification = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
+        let times = Timestamps { last_access: omit, last_modification };
+        Ok(rustix::fs::utimensat(object, "", &times, AtFlags::EMPTY_PATH)?)
     }
 
     /// An overlay refuses an access list for an object of a layer below that it has not copied yet: the mode that it
