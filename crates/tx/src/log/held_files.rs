@@ -4,8 +4,9 @@
 //! commit took but one of them away, lives on in the live tree: a copy is marked as the overlay marks what was copied
 //! up from there, so that the commit of the undo makes it a name of that file.
 
+use super::as_left::Since;
 use super::lifted::Lifted;
-use crate::change::{Op, Steps};
+use crate::change::{Op, OpTarget, Steps};
 use crate::journal::keep::{REMOVED, REPLACED};
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree::copying::Copying;
@@ -30,6 +31,8 @@ pub(super) struct HeldFiles<'a> {
     lifted: &'a Lifted<'a>,
     /// Numbers of the files that are held, by inode.
     held: HashMap<u64, u32>,
+    /// Names of files that the commit has changed and that have kept these.
+    changed: HashMap<Identity, TreePath>,
     /// Names of what was put back that may have several, by inode in what is kept.
     known: RefCell<HashMap<u64, TreePath>>,
     /// How many names such files have in what is kept.
@@ -45,7 +48,7 @@ impl<'a> HeldFiles<'a> {
         upper: &'a Tree,
         kept: &'a Tree,
         lifted: &'a Lifted<'a>,
-        steps: &Steps,
+        (steps, standing): (&Steps, &BTreeMap<TreePath, Since>),
         is_target: bool,
     ) -> io::Result<Self> {
         let mut held = HashMap::new();
@@ -60,7 +63,20 @@ impl<'a> HeldFiles<'a> {
             lifted.around(at, || Ok(rustix::fs::linkat(&*parent, name, &*aside, &*number, AtFlags::empty())?))?;
             held.insert(*ino, *slot);
         }
-        Ok(Self { view, upper, kept, lifted, held, known: RefCell::default(), names: OnceCell::new(), is_target })
+        let mut changed = changed(steps);
+        // What stands may be another file by now.
+        changed.retain(|_, at| !standing.contains_key(at));
+        Ok(Self {
+            view,
+            upper,
+            kept,
+            lifted,
+            held,
+            changed,
+            known: RefCell::default(),
+            names: OnceCell::new(),
+            is_target,
+        })
     }
 
     /// Puts back what is kept at a place, with everything below it.
@@ -84,10 +100,10 @@ impl<'a> HeldFiles<'a> {
 
     /// A file that has, or had, several names.
     fn several(&self, copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        let known = self.held.get(&stat.st_ino).map(|slot| aside(*slot));
-        if let Some(known) = known.or_else(|| self.known.borrow().get(&stat.st_ino).cloned()) {
+        if let Some(known) = self.name_in_view(from, stat)? {
             let ((parent, name), (new_parent, new)) = (self.view.place(&known)?, self.view.place(to)?);
-            return Ok(rustix::fs::linkat(&*parent, name, &*new_parent, new, AtFlags::empty())?);
+            let link = || Ok(rustix::fs::linkat(&*parent, name, &*new_parent, new, AtFlags::empty())?);
+            return self.lifted.around(&known, link);
         }
         copying.file(from, stat, to)?;
         if self.names()?.get(&stat.st_ino).is_some_and(|names| *names < stat.st_nlink as u64) {
@@ -95,6 +111,22 @@ impl<'a> HeldFiles<'a> {
         }
         self.known.borrow_mut().insert(stat.st_ino, to.clone());
         Ok(())
+    }
+
+    /// A name that a file which is kept has in the view.
+    fn name_in_view(&self, from: &TreePath, stat: &Stat) -> io::Result<Option<TreePath>> {
+        if let Some(slot) = self.held.get(&stat.st_ino) {
+            return Ok(Some(aside(*slot)));
+        }
+        if let Some(known) = self.known.borrow().get(&stat.st_ino) {
+            return Ok(Some(known.clone()));
+        }
+        if self.is_target {
+            return Ok(None);
+        }
+        let changed = self.changed.get(&Identity::of(self.kept.object(from)?)?);
+        let is_there = |at: &&TreePath| self.view.look(at).is_ok_and(|found| found.is_some());
+        Ok(changed.filter(is_there).cloned())
     }
 
     /// Where a file was put back, by its inode.
@@ -166,6 +198,17 @@ impl<'a> HeldFiles<'a> {
         self.view.forget();
         Ok(())
     }
+}
+
+/// The names of what a commit has changed where it is.
+fn changed(steps: &Steps) -> HashMap<Identity, TreePath> {
+    let all = steps.change.iter().chain(&steps.finish);
+    let known = all.filter_map(|op| match op {
+        Op::Update { target: OpTarget::Known { identity, at }, .. }
+        | Op::Attributes { target: OpTarget::Known { identity, at }, .. } => Some((identity.clone(), at.clone())),
+        _ => None,
+    });
+    known.collect()
 }
 
 fn make_aside(view: &Tree) -> io::Result<()> {

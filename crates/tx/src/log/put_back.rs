@@ -96,7 +96,7 @@ fn on_part_of(
     let root = Moment::modified(&view.stat(&TreePath::ROOT)?);
     let times = TimesLeft::of(&view, steps)?;
     let lifted = Lifted::new(&view);
-    let files = HeldFiles::hold(&view, &upper, &images, &lifted, steps, now.target.is_some())?;
+    let files = HeldFiles::hold(&view, &upper, &images, &lifted, (steps, &standing), now.target.is_some())?;
     let mut reverse = Reverse {
         view: &view,
         images: &images,
