@@ -106,6 +106,7 @@ fn on_part_of(
         places: MovedPlaces::of(steps),
         ids,
         standing,
+        removed: steps.change.iter().filter_map(removed_name).collect(),
         emptied: BTreeSet::new(),
     };
     reverse.files(steps)?;
@@ -135,6 +136,13 @@ fn lift_all(view: &Tree, kept: &PartKept) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn removed_name(op: &Op) -> Option<TreePath> {
+    match op {
+        Op::Remove { at, .. } => Some(at.clone()),
+        _ => None,
+    }
 }
 
 /// Which directories nobody has put names into, or taken any out of, since the commit: their times are put back too.
@@ -169,6 +177,8 @@ struct Reverse<'a> {
     /// Where the target has other ids by now.
     ids: Option<Target>,
     standing: BTreeMap<TreePath, Since>,
+    /// The names that are removed by operations of their own.
+    removed: BTreeSet<TreePath>,
     /// Directories that were put back, and out of which others had been moved: their times come last.
     emptied: BTreeSet<TreePath>,
 }
@@ -308,7 +318,10 @@ impl Reverse<'_> {
         let Some(over) = over.filter(|_| !self.stands(at)) else { return Ok(()) };
         let image = place(REPLACED, over.ino);
         if there(self.images.stat(&image))?.is_none() {
-            self.standing.insert(at.clone(), Since::NotKept);
+            // What a directory takes the place of is removed before, and comes back with that.
+            if !self.removed.contains(at) {
+                self.standing.insert(at.clone(), Since::NotKept);
+            }
             return Ok(());
         }
         self.restore(&image, at)
