@@ -37,6 +37,8 @@ pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
 #[serde(default)]
 struct Transactions {
     contention: pando_tx::Contention,
+    #[serde(deserialize_with = "pando_tx::KeepBounds::setting")]
+    keep: Option<pando_tx::KeepBounds>,
 }
 
 /// Says in the log what is wrong.

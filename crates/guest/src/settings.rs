@@ -77,11 +77,18 @@ pub const TABLES: &[(&str, &[Key])] = &[
     ),
     (
         "transactions",
-        &[key(
-            "contention",
-            "\"priority\"",
-            "which is favoured when transactions meet: `\"priority\"`, `\"first\"` or `\"oldest\"`",
-        )],
+        &[
+            key(
+                "contention",
+                "\"priority\"",
+                "which is favoured when transactions meet: `\"priority\"`, `\"first\"` or `\"oldest\"`",
+            ),
+            key(
+                "keep",
+                "\"off\"",
+                "how much is kept of commits so that they can be undone, and how long: `\"2G, 30d\"`",
+            ),
+        ],
     ),
 ];
 

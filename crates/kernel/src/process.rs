@@ -40,6 +40,14 @@ pub fn read(pid: i32, file: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The user who has logged in and whose process this one is, whatever that has become since; its own user where the
+/// kernel knows none.
+pub fn login_user() -> u32 {
+    const NOBODY: u32 = u32::MAX;
+    let told = std::fs::read_to_string("/proc/self/loginuid").ok().and_then(|text| text.trim().parse().ok());
+    told.filter(|uid| *uid != NOBODY).unwrap_or_else(|| rustix::process::getuid().as_raw())
+}
+
 /// When a process started, in clock ticks since boot.
 ///
 /// # Errors

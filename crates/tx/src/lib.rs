@@ -26,6 +26,7 @@ mod crash;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod journal;
+mod log;
 mod prewarm;
 mod run;
 mod state;
@@ -35,12 +36,14 @@ mod tree;
 mod validate;
 mod view;
 
+pub use change::kept::About;
 pub use change::partial::{Dependence, Why};
 pub use change::review::{Export, Exported, Look, PartReview, Reviewed};
 pub use change::selection::Selection;
 pub use change::split_attribution::FileBaseline;
 pub use change::{Change, Sign};
 pub use journal::commit_error::CommitError;
+pub use log::{Entry, KeepBounds, LogError, Logged, PutBack, Standing, clear, entry, list, put_back};
 pub use prewarm::prewarmed::{HandedOver, Prewarmed, Remains};
 pub use run::{
     Attempt, Concluded, Feeding, HeldOutput, Lesson, MOST_VIEWS, Otherwise, ReplayedInput, Retry, RetryPolicy, Runner,
@@ -62,8 +65,8 @@ pub use transaction::gate::Exclusive;
 pub use transaction::in_memory::Memory;
 pub use transaction::recover::{Recovered, recover, recover_in};
 pub use transaction::{
-    BeginError, CommitRequest, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now,
-    commit_open, doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
+    BeginError, CommitRequest, EndError, Ended, KeepRequest, Looks, Rest, Running, StartError, Transaction, abort_open,
+    changes_now, commit_open, doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
 pub use tree::attributes::Moment;
 pub use tree::path::TreePath;

@@ -129,9 +129,11 @@ mod tx_refused;
 mod tx_review;
 mod tx_root;
 mod tx_serial;
+mod tx_shell;
 mod tx_spares;
 mod tx_swapped;
 mod tx_times;
+mod tx_undo;
 mod tx_unseen;
 mod tx_validation;
 mod unharmed;
@@ -186,9 +188,11 @@ const AREAS: &[&[Case]] = &[
     tx_review::CASES,
     tx_root::CASES,
     tx_serial::CASES,
+    tx_shell::CASES,
     tx_spares::CASES,
     tx_swapped::CASES,
     tx_times::CASES,
+    tx_undo::CASES,
     tx_unseen::CASES,
     tx_validation::CASES,
     xfstests::CASES,

@@ -2,11 +2,11 @@
 
 use crate::change::upper::{Directory, DirectorySource, File, Node, What};
 use crate::tree::path::TreePath;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What happens to a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sign {
     /// It comes.

@@ -1,6 +1,7 @@
 //! The change set: what a commit has to do to the live tree, as plain data.
 
 mod diff;
+pub(crate) mod kept;
 mod op;
 pub(crate) mod partial;
 mod plan;

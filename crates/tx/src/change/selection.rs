@@ -50,7 +50,7 @@ impl Selection {
 }
 
 /// Where a path lies on a part: at its root, if the whole part lies below the path.
-fn on_part(path: &Path, part: &OverlayPart) -> Option<TreePath> {
+pub(crate) fn on_part(path: &Path, part: &OverlayPart) -> Option<TreePath> {
     if part.live.starts_with(path) {
         return Some(TreePath::ROOT);
     }

@@ -4,6 +4,7 @@ mod names;
 
 use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::{planted, step};
+use crate::journal::keep;
 use crate::journal::progress::{Begun, Progress};
 use crate::journal::staging::{BringIn, StagingArea};
 use crate::state::overlay_part::OverlayPart;
@@ -52,6 +53,8 @@ pub(crate) struct Apply {
     stage: Option<Tree>,
     /// Where what they remove goes, if they remove anything.
     trash: Option<Tree>,
+    /// Where what another object takes the place of gets a name, if that is kept.
+    replaced: Option<Tree>,
     /// In a target nothing can be moved from the upper directory.
     target: Option<StagingArea>,
     /// Whether some of it may have been done before.
@@ -69,10 +72,11 @@ fn make(directory: &Path) -> io::Result<()> {
 
 impl Apply {
     /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
+    /// `keeps` tells that what it takes away is kept.
     pub(crate) fn new(
         part: &OverlayPart,
         steps: &Steps,
-        again: bool,
+        (again, keeps): (bool, bool),
         progress: &Rc<Progress>,
     ) -> Result<Self, ApplyError> {
         if !private_place::is_private(&part.base) {
@@ -84,6 +88,7 @@ impl Apply {
         };
         let failed = |source| ApplyError::new(format!("reaching {}", part.live.display()), source);
         let live = part.live_tree().map_err(failed)?;
+        let kept = |name: &str| if keeps { open(&part.kept().join(name)).map(Some) } else { Ok(None) };
         let (target, stage, trash) = match &part.target {
             Some(target) => {
                 let (aside, stage, trash) = StagingArea::prepare(target, &live).map_err(failed)?;
@@ -97,7 +102,8 @@ impl Apply {
                 let makes = steps.change.iter().any(|op| matches!(op, Op::MakeDirectory { .. }));
                 let removes = steps.change.iter().any(|op| matches!(op, Op::Remove { .. }));
                 let stage = (makes || !steps.stage.is_empty()).then(|| made(part.stage())).transpose()?;
-                (None, stage, removes.then(|| made(part.trash())).transpose()?)
+                let trash = || if keeps { open(&part.kept().join(keep::REMOVED)) } else { made(part.trash()) };
+                (None, stage, removes.then(trash).transpose()?)
             }
         };
         let index = part.index();
@@ -108,6 +114,8 @@ impl Apply {
             stage,
             trash,
             progress: Rc::clone(progress),
+            // Of what goes in a target there are copies.
+            replaced: if part.target.is_some() { None } else { kept(keep::REPLACED)? },
             target,
             again,
         })

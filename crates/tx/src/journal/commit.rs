@@ -68,7 +68,7 @@ fn apply(
         .parts
         .iter()
         .filter(|(part, _)| !is_lost_memory(part) && !part.is_gone())
-        .map(|(part, steps)| Ok((Apply::new(part, steps, again, &progress)?, part, steps)))
+        .map(|(part, steps)| Ok((Apply::new(part, steps, (again, journal.kept.is_some()), &progress)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
         do_all(file, &trees)?;

@@ -2,6 +2,7 @@
 //! point.
 
 use crate::change::Steps;
+use crate::change::kept::Kept;
 use crate::crash::{planted, step};
 use crate::state::overlay_part::OverlayPart;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x07";
+const MAGIC: &[u8; 8] = b"PandoTx\x08";
 
 /// What is said of one in another version of the format.
 const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
@@ -25,6 +26,8 @@ pub(crate) struct Journal {
     pub durable: bool,
     /// The operations on each overlay part.
     pub parts: Vec<(OverlayPart, Steps)>,
+    /// What is kept so that it can be undone, if anything is.
+    pub kept: Option<Kept>,
 }
 
 impl Journal {
@@ -85,7 +88,7 @@ impl JournalFile {
         Self { directory: directory.to_owned() }
     }
 
-    /// Where it lies once it is committed.
+    /// Where one lies that is committed.
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.join("journal")
     }
@@ -95,7 +98,8 @@ impl JournalFile {
         self.directory.join("progress")
     }
 
-    fn done(&self) -> PathBuf {
+    /// Where one lies whose commit is in place, and which says what was kept of that.
+    pub(crate) fn done(&self) -> PathBuf {
         self.directory.join("done")
     }
 
@@ -145,13 +149,12 @@ impl JournalFile {
     ///
     /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
     pub(crate) fn read(&self) -> io::Result<Option<Journal>> {
-        let file = match File::open(self.path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
-        let mut bytes = Vec::new();
-        file.take(LONGEST).read_to_end(&mut bytes)?;
-        Journal::from_bytes(&bytes).map(Some)
+        read_at(&self.path())
+    }
+
+    /// Reads one whose commit is in place.
+    pub(crate) fn read_done(&self) -> io::Result<Option<Journal>> {
+        read_at(&self.done())
     }
 
     /// Whether it is there: what it says is committed, and may not be in place yet.
@@ -201,6 +204,17 @@ impl JournalFile {
     }
 }
 
+/// Reads the one at a path, if there is one.
+fn read_at(path: &Path) -> io::Result<Option<Journal>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Journal::from_bytes(&bytes).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +233,7 @@ mod tests {
             ..Steps::default()
         };
         let part = OverlayPart::new("/".into(), "/base".into());
-        Journal { durable: true, parts: vec![(part, steps)] }
+        Journal { durable: true, parts: vec![(part, steps)], kept: None }
     }
 
     #[test]

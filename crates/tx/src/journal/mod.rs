@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod commit;
 pub(crate) mod commit_error;
 pub(crate) mod file;
+pub(crate) mod keep;
 pub(crate) mod order;
 pub(crate) mod prepare;
 pub(crate) mod progress;

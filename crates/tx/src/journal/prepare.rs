@@ -1,10 +1,12 @@
 //! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here,
 //! and nothing of it is seen by others.
 
+use crate::change::kept::About;
 use crate::change::{Change, Op, Sign};
 use crate::crash::{planted, step};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
+use crate::journal::keep;
 use crate::journal::order;
 use crate::journal::staging::StagingArea;
 use crate::state::overlay_part::OverlayPart;
@@ -37,6 +39,8 @@ pub(crate) struct Prepared {
     pub(crate) journal: Journal,
     /// Whether the [order](crate::journal::order) of all that it does is kept.
     pub(crate) ordered: bool,
+    /// How many bytes it would take to keep what it takes away, where that is more than may be kept.
+    pub(crate) too_large: Option<u64>,
     /// What was found on each part.
     found: Vec<(OverlayPart, Source)>,
 }
@@ -44,15 +48,29 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its state directory must be
     /// held until it is committed.
-    pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
+    /// `keep` says who makes it and how many bytes it may take to keep what an undo needs.
+    pub(crate) fn new(
+        directory: &Path,
+        parts: Vec<PartChanges>,
+        durable: bool,
+        keep: Option<(About, u64)>,
+    ) -> Result<Self, CommitError> {
         let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
         let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
-        let mut journal = Journal { durable, parts: Vec::new() };
+        let mut journal = Journal { durable, parts: Vec::new(), kept: None };
         let file = JournalFile::of(directory);
         if parts.is_empty() {
-            return Ok(Self { file, journal, ordered: false, found });
+            return Ok(Self { file, journal, ordered: false, found, too_large: None });
         }
         parts.iter().try_for_each(make_room)?;
+        let mut too_large = None;
+        // Before directories are made, which were not there before.
+        if let Some((about, most)) = keep {
+            match keep::keep(directory, &parts, about, most)? {
+                Ok(kept) => journal.kept = Some(kept),
+                Err(bytes) => too_large = Some(bytes),
+            }
+        }
         parts.iter_mut().filter(|part| part.part.target.is_none()).try_for_each(make_directories)?;
         step();
         let ordered = if durable { order::new_files(directory, &parts) } else { None };
@@ -77,12 +95,13 @@ impl Prepared {
             }
             None => sync_all(&journal, &written)?,
         }
-        Ok(Self { file, journal, ordered: ordered.is_some(), found })
+        Ok(Self { file, journal, ordered: ordered.is_some(), found, too_large })
     }
 
     /// Gives back what preparing took, where the commit is not to be.
     pub(crate) fn discard(directory: &Path, parts: &[OverlayPart]) {
         JournalFile::of(directory).discard();
+        keep::discard(directory, parts);
         for part in parts {
             // There need be none.
             let _ = std::fs::remove_file(part.room());

@@ -2,15 +2,19 @@
 //! system, so that what is new can be moved into place by a rename.
 
 use crate::state::mount_path::{self, Crossing};
-use crate::state::private_place;
+use crate::state::private_place::{self, HIDDEN};
 use crate::state::target::Target;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+/// What becomes an entry of the log, in a transaction's directory.
+pub(crate) const ENTRY: &str = "entry";
 
 /// The overlay of one mount: where its directories are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +106,29 @@ impl OverlayPart {
     /// Where a commit puts what is removed.
     pub fn trash(&self) -> PathBuf {
         self.base.join("trash")
+    }
+
+    /// Where a commit keeps what it takes away, until the transaction's directory goes: beside that, since it outlives
+    /// the rest of the part.
+    pub(crate) fn kept(&self) -> PathBuf {
+        match self.kept_beside() {
+            Some(kept) => kept,
+            None => self.kept_in(&self.base.parent().unwrap_or(&self.base).join(ENTRY)),
+        }
+    }
+
+    /// The same once the commit is in the log, as the entry in this directory.
+    pub(crate) fn kept_in(&self, entry: &Path) -> PathBuf {
+        let name = self.base.file_name().unwrap_or_default();
+        self.kept_beside().unwrap_or_else(|| entry.join(name))
+    }
+
+    /// Where it is kept at the root of the mount, if the part lies there.
+    pub(crate) fn kept_beside(&self) -> Option<PathBuf> {
+        let hidden = self.base.parent().filter(|hidden| hidden.file_name().is_some_and(|name| name == HIDDEN))?;
+        let mut name = OsString::from("kept-");
+        name.push(self.base.file_name()?);
+        Some(hidden.join(name))
     }
 
     /// What keeps room free for the commit.

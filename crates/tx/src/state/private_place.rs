@@ -52,6 +52,14 @@ pub(crate) fn make(base: &Path) -> io::Result<()> {
     Err(io::ErrorKind::NotFound.into())
 }
 
+/// The same, where it may be there already.
+pub(crate) fn make_all(base: &Path) -> io::Result<()> {
+    match make(base) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
 /// Whether what lies at `base` was made by [`make`]: nobody else can have put it there. Also true where it lies in no
 /// such directory.
 pub(crate) fn is_private(base: &Path) -> bool {

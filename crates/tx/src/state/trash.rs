@@ -1,7 +1,8 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
+use crate::journal::file::JournalFile;
 use crate::state::directory::StateDirectory;
-use crate::state::overlay_part::OverlayPart;
+use crate::state::overlay_part::{ENTRY, OverlayPart};
 use crate::state::private_place;
 use crate::state::record::Record;
 use crate::validate::change_set::PartChanges;
@@ -43,6 +44,14 @@ pub(crate) fn throw_away(home: &StateDirectory, directory: &Path) -> io::Result<
     }
 }
 
+/// Puts a directory where [`sweep`] finds it, under a name in a directory of its own.
+pub(crate) fn throw_away_as(home: &StateDirectory, directory: &Path, name: &str) -> io::Result<()> {
+    create(&home.trash())?;
+    let thrown = home.trash().join(unique());
+    create(&thrown)?;
+    std::fs::rename(directory, thrown.join(name))
+}
+
 fn create(directory: &Path) -> io::Result<()> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -53,7 +62,8 @@ fn create(directory: &Path) -> io::Result<()> {
 /// Deletes what was thrown away. What cannot be deleted stays for the next time.
 pub fn sweep(home: &StateDirectory) {
     for entry in entries(&home.trash()) {
-        if parts_elsewhere(home, &entry).iter().all(remove) {
+        let are_gone = kept_elsewhere(&entry).iter().filter(|kept| !remove_kept(kept)).count() == 0;
+        if are_gone && parts_elsewhere(home, &entry).iter().all(remove) {
             let _ = remove_all(&entry);
         }
     }
@@ -128,6 +138,9 @@ pub fn sweep_mounts(home: &StateDirectory) {
         for part in parts_elsewhere(home, &entry) {
             remove(&part);
         }
+        for kept in kept_elsewhere(&entry) {
+            remove_kept(&kept);
+        }
     }
 }
 
@@ -160,6 +173,31 @@ fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
 fn parts_elsewhere(home: &StateDirectory, thrown: &Path) -> Vec<OverlayPart> {
     let parts = Record::read(thrown).map(|record| record.parts).unwrap_or_default();
     parts.iter().filter(|part| is_elsewhere(home, part)).map(OverlayPart::on_disk).collect()
+}
+
+/// What was kept at the roots of other mounts for what was thrown away: an entry of the log, or a transaction that
+/// never became one. What became one has its entry there, and not here.
+fn kept_elsewhere(thrown: &Path) -> Vec<PathBuf> {
+    let entry = thrown.join(ENTRY);
+    if !entry.exists() {
+        return Vec::new();
+    }
+    let journal = JournalFile::of(&entry).read().ok().flatten();
+    let of_entry = journal.into_iter().flat_map(|journal| journal.parts).map(|(part, _)| part);
+    let of_transaction = Record::read(thrown).map(|record| record.parts).unwrap_or_default();
+    of_entry.chain(of_transaction).filter_map(|part| part.kept_beside()).collect()
+}
+
+/// Removes what was kept at the root of another mount; whether it is gone.
+fn remove_kept(kept: &PathBuf) -> bool {
+    if !private_place::is_private(kept) {
+        return true;
+    }
+    let is_gone = remove_all(kept).is_ok() || !kept.exists();
+    if let Some(hidden) = kept.parent() {
+        let _ = std::fs::remove_dir(hidden);
+    }
+    is_gone
 }
 
 /// How many names are in what was thrown away, counted up to `most`.

@@ -12,11 +12,13 @@ use super::Transaction;
 use super::end::EndError;
 use super::holder::{take_from_holder, watch_of_holder};
 use crate::change::Change;
+use crate::change::kept::About;
 use crate::change::selection::Selection;
 use crate::change::split_attribution::FileBaseline;
 use crate::journal::commit::commit;
 use crate::journal::commit_error::CommitError;
 use crate::journal::prepare::Prepared;
+use crate::log;
 use crate::state::commit_mark::CommitMark;
 use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
@@ -30,6 +32,7 @@ use crate::transaction::gate::{self, Closed, Exclusive};
 use crate::transaction::in_memory;
 use crate::transaction::recover::finish_published;
 use crate::transaction::synchronous_writes;
+use crate::tree::attributes::Moment;
 use crate::validate::abort_reason::AbortReason;
 use crate::validate::change_set::{Basis, Figures, PartChanges, read};
 use crate::validate::conflict::Conflict;
@@ -41,6 +44,7 @@ use pando_kernel::lock::FileLock;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What a commit is asked for, and how it meets others.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +60,28 @@ pub struct CommitRequest<'a> {
     pub exclusive: Option<&'a Exclusive>,
     /// Whether processes that its command has left running go on in the live tree. Otherwise they end.
     pub with_daemons: bool,
+    /// What is kept of it so that it can be undone, if anything is.
+    pub keep: Option<KeepRequest>,
+}
+
+/// How much is kept of commits, and for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepRequest {
+    /// How many bytes of the disk all of it may take.
+    pub bytes: u64,
+    /// How old it may be.
+    pub age: Duration,
+    /// The user who commits it.
+    pub uid: u32,
+    /// The commit that this one undoes.
+    pub undoes: Option<u64>,
+}
+
+impl KeepRequest {
+    fn about(&self, record: &Record) -> About {
+        let (name, command) = (record.name.clone(), record.command.clone());
+        About { name, command, when: Moment::now(), uid: self.uid, undoes: self.undoes }
+    }
 }
 
 impl Transaction {
@@ -101,7 +127,7 @@ impl Transaction {
     /// Passes the commit point, and puts everything in place. The gate stays closed meanwhile; then it opens, and
     /// rivals whom the commit has doomed are stopped.
     fn publish(self, ready: Ready, daemons: Option<&Daemons>) -> Result<(Figures, Settled), EndError> {
-        let Ready { prepared, figures, rewritten, rivals, changed, closed } = ready;
+        let Ready { prepared, mut figures, rewritten, rivals, changed, closed, keep } = ready;
         let home = self.home.clone();
         match commit(&prepared) {
             Ok(()) => {}
@@ -116,6 +142,10 @@ impl Transaction {
         let lost = Lost { copied: self.record.target.is_some() || self.memory.is_some(), rewritten };
         let settled = daemons.map(|daemons| daemons.settle(&self.scope, &home, self.record.target.as_ref(), lost));
         let settled = settled.transpose()?;
+        figures.logged = log::add(&home, &self.directory)?;
+        if let Some(keep) = keep {
+            log::prune(&home, keep.bytes, keep.age)?;
+        }
         self.throw_away()?;
         drop(self);
         contention::doom(&home, &changed, &rivals);
@@ -193,6 +223,8 @@ struct Ready {
     changed: Changed,
     /// The gate, which opens once everything is in place.
     closed: Closed,
+    /// What is kept of it.
+    keep: Option<KeepRequest>,
 }
 
 /// What was found to be in no conflict.
@@ -274,8 +306,12 @@ impl Pipeline<'_> {
             let end = |part: &PartChanges| synchronous_writes::end(&part.part, part.root());
             changes.iter().filter(touched).try_for_each(end)?;
         }
-        let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
-        let prepared = Prepared::new(&directory, changes, basis.durable)?;
+        let (mut figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
+        let prepared = {
+            let keep = self.request.keep.map(|keep| (keep.about(record), keep.bytes));
+            Prepared::new(&directory, changes, basis.durable, keep)?
+        };
+        figures.too_large_to_keep = prepared.too_large;
         prepared.leaves_what_is_in_use()?;
         if record.target.is_none() {
             let now = || watch.and_then(|watch| watch.read_sets(record.begun).ok());
@@ -285,7 +321,7 @@ impl Pipeline<'_> {
                 return Err(CommitError::Conflict(Conflict::ClockSetBack));
             }
         }
-        Ok(Ready { prepared, figures, rewritten, rivals, changed, closed })
+        Ok(Ready { prepared, figures, rewritten, rivals, changed, closed, keep: self.request.keep })
     }
 }
 

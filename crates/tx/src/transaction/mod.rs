@@ -16,7 +16,7 @@ mod starting;
 pub(crate) mod synchronous_writes;
 
 pub use begin::BeginError;
-pub use commit::{CommitRequest, commit_open};
+pub use commit::{CommitRequest, KeepRequest, commit_open};
 pub use end::{
     EndError, abort_open, changes_now, doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };

@@ -5,6 +5,7 @@ use crate::journal::commit::finish;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::staging::StagingArea;
+use crate::log;
 use crate::prewarm::prewarmed;
 use crate::state::commit_mark::CommitMark;
 use crate::state::directory::{StateDirectory, wait_for_lock};
@@ -86,6 +87,7 @@ pub(crate) fn finish_published(home: &StateDirectory) -> Result<(), CommitError>
             Some(journal) if journal.parts.iter().all(|(part, _)| part.target.is_none()) => finish(&file, &journal)?,
             _ => continue,
         }
+        log::add(home, &directory).map_err(failed)?;
         let what = || format!("removing {}", directory.display());
         trash::throw_away(home, &directory).context(what).map_err(failed)?;
     }
@@ -137,6 +139,9 @@ fn recover_one(
             return Ok(Some(Recovered::Stuck(name, error)));
         }
     };
+    if matches!(outcome, Recovered::Finished(_)) {
+        log::add(home, &directory)?;
+    }
     trash::throw_away(home, &directory).context(|| format!("removing {}", directory.display()))?;
     Ok(Some(outcome))
 }

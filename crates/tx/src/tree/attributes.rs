@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// A moment as file systems keep it.
@@ -139,6 +140,14 @@ impl Attributes {
             rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
         }
         Ok(())
+    }
+
+    /// Gives an open object the time of the last change of its content, and nothing else.
+    pub(crate) fn give_time(object: impl AsFd, modified: Moment) -> io::Result<()> {
+        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let last_modification = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
+        let times = Timestamps { last_access: omit, last_modification };
+        Ok(rustix::fs::utimensat(object, "", &times, AtFlags::EMPTY_PATH)?)
     }
 
     /// Takes away from an open object all that these attributes do not allow; what they allow besides comes later. One

@@ -39,6 +39,17 @@ pub(crate) fn same_content(one: &File, other: &CallPath) -> io::Result<bool> {
     }
 }
 
+/// A checksum of a file's content, read from where it is open.
+pub(crate) fn checksum(file: &File) -> io::Result<u32> {
+    let (mut hasher, mut buffer, mut reader) = (crc32fast::Hasher::new(), vec![0; BUFFER], file);
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => return Ok(hasher.finalize()),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
 /// Makes the content of `to` that of `from`, in place.
 pub(crate) fn bring(from: &File, to: &File) -> io::Result<()> {
     let size = fstat(from)?.st_size.cast_unsigned();

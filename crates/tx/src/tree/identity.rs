@@ -33,6 +33,19 @@ impl Identity {
     pub(crate) fn open(&self, tree: &Tree) -> io::Result<OwnedFd> {
         FileHandle { kind: self.kind, bytes: self.bytes.clone() }.open(tree.root())
     }
+
+    /// The same as an overlay notes the origin of what it has copied up (`struct ovl_fb`). It says of no file system:
+    /// only Pando reads it, and knows by the part which one is meant.
+    pub(crate) fn as_origin(&self) -> Vec<u8> {
+        const MAGIC: u8 = 0xfb;
+        const HEAD: usize = 21;
+        let length = u8::try_from(HEAD + self.bytes.len()).unwrap_or(u8::MAX);
+        let kind = u8::try_from(self.kind).unwrap_or(u8::MAX);
+        let mut origin = vec![0, MAGIC, length, 0, kind];
+        origin.resize(HEAD, 0);
+        origin.extend_from_slice(&self.bytes);
+        origin
+    }
 }
 
 impl From<FileHandle> for Identity {

@@ -129,6 +129,10 @@ pub struct Figures {
     pub read: Option<usize>,
     /// Paths that it changed, and that were left out.
     pub left_out: usize,
+    /// The number of the commit in the log, where what it takes to undo it was kept.
+    pub logged: Option<u64>,
+    /// How many bytes it would have taken to keep that, where they are more than may be kept.
+    pub too_large_to_keep: Option<u64>,
 }
 
 impl Figures {
@@ -136,7 +140,7 @@ impl Figures {
     pub fn of(parts: &[PartChanges]) -> Self {
         let all = || parts.iter().flat_map(|part| &part.changes);
         let left_out = parts.iter().map(|part| part.left_out).sum();
-        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), read: None, left_out }
+        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), left_out, ..Self::default() }
     }
 }
 

@@ -41,13 +41,20 @@ pub(super) struct Abort {
 }
 
 impl Commit {
+    /// One of all that it has changed, which survives a loss of power.
+    pub(super) fn whole(name: TxName, guest: Option<String>) -> Self {
+        Self { name, guest, ignore: Vec::new(), include: Vec::new(), exclude: Vec::new(), no_durable: false }
+    }
+
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
         let begun = Instant::now();
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
         let reached = Reached::of(home, &self.name);
         let (selection, durable) = (&self.selection(root)?, !self.no_durable);
-        let request = CommitRequest { selection, durable, contention: None, exclusive: None, with_daemons: false };
+        let keep = super::settings::keep(root, None)?;
+        let request =
+            CommitRequest { selection, durable, contention: None, exclusive: None, with_daemons: false, keep };
         let committed = pando_tx::commit_open(home, &self.name, &request);
         if matches!(&committed, Err(EndError::Commit(CommitError::Conflict(_)))) {
             eprintln!("{}", self.what_is_left());
@@ -95,6 +102,10 @@ impl Commit {
 }
 
 impl Abort {
+    pub(super) fn new(name: TxName, guest: Option<String>) -> Self {
+        Self { name, guest }
+    }
+
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
         let begun = Instant::now();

@@ -7,8 +7,8 @@ use super::run::Run;
 use super::wait::Waiting;
 use crate::state_root::StateRoot;
 use pando_tx::{
-    BeginError, Contention, Lesson, Memory, ReplayedInput, Retry, Runner, StateDirectory, Transaction, Tried, TxName,
-    ViewPlan,
+    BeginError, Contention, KeepRequest, Lesson, Memory, ReplayedInput, Retry, Runner, StateDirectory, Transaction,
+    Tried, TxName, ViewPlan,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub(super) struct OnHost<'a> {
     pub(super) waiting: Waiting,
     pub(super) input: ReplayedInput,
     pub(super) contention: Contention,
+    /// What is kept of its commit.
+    pub(super) keep: Option<KeepRequest>,
     /// How much memory there is for what is changed, if it is kept there.
     pub(super) memory: Option<u64>,
     /// Where what it reads is not validated.

@@ -10,6 +10,7 @@ mod holder;
 mod host;
 mod keep;
 mod listing;
+mod log;
 mod memory_size;
 mod named_paths;
 mod open;
@@ -23,8 +24,10 @@ mod review_text;
 mod run;
 mod run_in_guest;
 mod settings;
+mod shell;
 mod standard_descriptors;
 mod supervised;
+mod undo;
 mod wait;
 
 pub(crate) use recover::recover_first;
@@ -47,6 +50,8 @@ enum Action {
     Begin(open::Begin),
     /// Run a command, or a shell, in a transaction that was begun
     Enter(open::Enter),
+    /// Run a shell in a transaction, and commit or abort it at its end
+    Shell(shell::Shell),
     /// Show what a transaction has changed
     Diff(diff::Diff),
     /// Commit a transaction that was begun
@@ -55,6 +60,12 @@ enum Action {
     Abort(end::Abort),
     /// List the transactions
     Ls(listing::Ls),
+    /// List what was committed
+    Log(log::Log),
+    /// Show what a commit has changed
+    Show(log::Show),
+    /// Put back what a commit has changed
+    Undo(undo::Undo),
     /// Finish or remove what a crash left
     Recover(recover::Recover),
     /// Be the process that holds a transaction; `begin` starts it
@@ -87,6 +98,7 @@ Examples:
   pando tx diff --export changes.tar work        the changes as an archive
   pando tx run --ignore /var/log -- ./report.sh  others may write to what it reads there
   pando tx run --guest web -- apt-get upgrade -y in a guest, seen by the rest of it all at once
+  pando tx log && pando tx undo 12               what was committed, and taking one of it back
 
 The exit code of run and enter is the command's own; 125 is Pando's failure: a conflict, for example.";
 
@@ -98,10 +110,14 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
             Action::Run(run) => run.run(root, &home),
             Action::Begin(begin) => begin.run(root),
             Action::Enter(enter) => enter.run(root),
+            Action::Shell(shell) => shell.run(root),
             Action::Diff(diff) => diff.run(root),
             Action::Commit(commit) => commit.run(root),
             Action::Abort(abort) => abort.run(root),
             Action::Ls(ls) => ls.run(root),
+            Action::Log(log) => log.run(root),
+            Action::Show(show) => show.run(root),
+            Action::Undo(undo) => undo.run(root),
             Action::Recover(recover) => recover.run(root, &home),
             Action::Hold(hold) => hold.run(root),
             Action::Keep(keep) => keep.run(root),

@@ -1,7 +1,7 @@
 //! `pando tx begin` and `pando tx enter`: a transaction over several commands.
 
 use super::guest;
-use super::holder::{Holder, Shifted};
+use super::holder::{Holder, Purpose, Shifted};
 use super::supervised::{Manner, Supervised};
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
@@ -56,21 +56,29 @@ impl HowEntered {
 }
 
 impl Begin {
-    /// Starts the holder, and waits until it holds.
+    pub(super) fn new(name: TxName, guest: Option<String>) -> Self {
+        Self { name, guest }
+    }
+
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        self.begin(root, None).map(|()| 0)
+    }
+
+    /// Starts the holder, and waits until it holds. With a purpose it ends with this process.
+    pub(super) fn begin(&self, root: &StateRoot, purpose: Option<&Purpose>) -> anyhow::Result<()> {
         let guest = self.guest.as_deref();
         let home = guest::home(root, guest)?;
         pando_tx::recover(&home).context("cannot look after earlier transactions")?;
         let target = guest.map(|guest| guest::target(root, guest)).transpose()?;
         let mut views = 0;
         loop {
-            let started = Holder::start(root, &self.name, guest.zip(target.as_ref()), None);
+            let started = Holder::start(root, &self.name, guest.zip(target.as_ref()), purpose);
             let is_shifted = started.as_ref().is_err_and(|error| error.is::<Shifted>());
             if is_shifted {
                 pando_tx::abort_open(&home, &self.name, None)?;
             }
             if !is_shifted || views == MOST_VIEWS {
-                return started.map(|_| 0);
+                return started.map(drop);
             }
             views += 1;
         }
@@ -78,6 +86,11 @@ impl Begin {
 }
 
 impl Enter {
+    /// A command, or a shell, of which nothing that cannot be undone is let.
+    pub(super) fn new(name: TxName, guest: Option<String>, command: Vec<OsString>) -> Self {
+        Self { name, guest, unsupported: HowEntered::Refuse, command }
+    }
+
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         super::standard_descriptors::lead_nowhere()?;
         let home = &guest::home(root, self.guest.as_deref())?;

@@ -59,6 +59,9 @@ impl fmt::Display for Report<'_> {
             Outcome::Committed(figures, _) => {
                 let paths = counted(figures.paths, "path", "paths");
                 write!(out, "committed: {paths}, {}", bytes(figures.bytes))?;
+                if let Some(number) = figures.logged {
+                    write!(out, ", number {number} in the log")?;
+                }
                 if figures.left_out > 0 {
                     write!(out, ", {} left out", counted(figures.left_out, "path", "paths"))?;
                 }
@@ -87,6 +90,9 @@ impl fmt::Display for Report<'_> {
         }
         if let Outcome::Committed(_, settled) = &self.outcome {
             daemons(settled, out)?;
+        }
+        if let Outcome::Committed(Figures { too_large_to_keep: Some(taken), .. }, _) = &self.outcome {
+            write!(out, ", not in the log: to keep what it replaces takes {}", bytes(*taken))?;
         }
         if !self.read_only.is_empty() {
             write!(out, "; read-only inside: {}", self.read_only.join(", "))?;
@@ -153,7 +159,7 @@ mod tests {
     fn a_line_says_it_all() {
         let time = Duration::from_millis(1500);
         let settled = &Settled { moved: vec!["sshd, pid 7".into()], ended: Vec::new() };
-        let figures = Figures { paths: 1, bytes: 1536, read: Some(7), left_out: 2 };
+        let figures = Figures { paths: 1, bytes: 1536, read: Some(7), left_out: 2, ..Figures::default() };
         let report = Report {
             outcome: Outcome::Committed(figures, settled),
             time,

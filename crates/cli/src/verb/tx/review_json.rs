@@ -50,8 +50,8 @@ fn state(look: &Look) -> Value {
     if let Some((major, minor)) = look.device {
         object.insert("device".to_owned(), json!({ "major": major, "minor": minor }));
     }
-    if !look.protection.is_empty() {
-        object.insert("chattr".to_owned(), json!(look.protection));
+    if !look.protection().is_empty() {
+        object.insert("chattr".to_owned(), json!(look.protection()));
     }
     if !look.xattrs.is_empty() {
         let attribute = |(name, value): (&Vec<u8>, &Vec<u8>)| {

@@ -102,8 +102,8 @@ fn added(look: &Look, into: &mut Vec<String>) {
     if (look.uid, look.gid) != (0, 0) {
         into.push(format!("owner {}:{}", look.uid, look.gid));
     }
-    if !look.protection.is_empty() {
-        into.push(format!("chattr +{}", look.protection));
+    if !look.protection().is_empty() {
+        into.push(format!("chattr +{}", look.protection()));
     }
     for (name, value) in &look.xattrs {
         into.push(format!("{} {}", quoted::path(name), attribute_text::value(name, value)));
@@ -139,9 +139,10 @@ fn changed(entry: &Reviewed, old: &Look, new: &Look, into: &mut Vec<String>) {
     if (old.uid, old.gid) != (new.uid, new.gid) {
         into.push(format!("owner {}:{} → {}:{}", old.uid, old.gid, new.uid, new.gid));
     }
-    if old.protection != new.protection {
-        let words =
-            |look: &Look| if look.protection.is_empty() { "none".to_owned() } else { format!("+{}", look.protection) };
+    if old.protection() != new.protection() {
+        let words = |look: &Look| {
+            if look.protection().is_empty() { "none".to_owned() } else { format!("+{}", look.protection()) }
+        };
         into.push(format!("chattr {} → {}", words(old), words(new)));
     }
     attributes(old, new, into);

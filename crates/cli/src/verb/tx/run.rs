@@ -14,9 +14,9 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    Attempt, CommitError, CommitRequest, Concluded, Contention, EndError, Ended, HeldOutput, HeldSignals, Lesson,
-    Network, Passed, ReplayedInput, Rest, RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch,
-    WhenUnsupported, run_with_retries,
+    Attempt, CommitError, CommitRequest, Concluded, EndError, Ended, HeldOutput, HeldSignals, Lesson, Network, Passed,
+    ReplayedInput, Rest, RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch, WhenUnsupported,
+    run_with_retries,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -146,11 +146,11 @@ impl Run {
         }
         let begun = Instant::now();
         let input = ReplayedInput::of_this_process(self.retry == 0).context("cannot pass the input on")?;
-        let contention = super::settings::contention(root)?;
+        let (contention, keep) = super::settings::of_run(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let waiting = Waiting::take()?;
         let ignored = Named::on_host()?.with_links(&self.ignore)?;
-        let mut host = OnHost { run: &self, root, home, waiting, input, contention, memory, ignored };
+        let mut host = OnHost { run: &self, root, home, waiting, input, contention, keep, memory, ignored };
         let policy = RetryPolicy { retries: self.retry, exclusive_last: false };
         let concluded = run_with_retries(&mut host, policy)?;
         Ok(self.conclude(&concluded, begun.elapsed(), "none"))
@@ -199,7 +199,7 @@ impl Run {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
                 let Passed { held, reached, places, listener, .. } = passed;
                 transaction.knows(&places);
-                let attempt = match self.finish(transaction, watch.as_ref(), held, host.contention) {
+                let attempt = match self.finish(transaction, watch.as_ref(), held, host) {
                     Ok(attempt) => attempt,
                     Err(error) => {
                         sweep_soon(home, watch, clearer);
@@ -264,29 +264,24 @@ impl Run {
         transaction: Transaction,
         watch: Option<&Watch>,
         held: HeldSignals,
-        contention: Contention,
+        host: &OnHost<'_>,
     ) -> anyhow::Result<Attempt> {
         if self.dry_run {
             diff::show(&transaction.review()?, false)?;
             transaction.abort()?;
             return Ok(Attempt::Aborted(0, "a dry run".to_owned()));
         }
-        let attempt = self.commit(transaction, watch, contention)?;
+        let attempt = self.commit(transaction, watch, host)?;
         if matches!(attempt, Attempt::Committed(..)) {
             held.send();
         }
         Ok(attempt)
     }
 
-    fn commit(
-        &self,
-        transaction: Transaction,
-        watch: Option<&Watch>,
-        contention: Contention,
-    ) -> anyhow::Result<Attempt> {
+    fn commit(&self, transaction: Transaction, watch: Option<&Watch>, host: &OnHost<'_>) -> anyhow::Result<Attempt> {
         let (selection, durable) = (&Selection::default(), !self.no_durable);
-        let contention = Some(contention);
-        let request = CommitRequest { selection, durable, contention, exclusive: None, with_daemons: true };
+        let (contention, keep) = (Some(host.contention), host.keep);
+        let request = CommitRequest { selection, durable, contention, exclusive: None, with_daemons: true, keep };
         match transaction.commit(watch, &request) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),

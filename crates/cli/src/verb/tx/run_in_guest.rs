@@ -16,8 +16,9 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    Attempt, CommitError, CommitRequest, Contention, EndError, Exclusive, HeldOutput, Lesson, Looks, Passed,
-    ReplayedInput, Retry, RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
+    Attempt, CommitError, CommitRequest, Contention, EndError, Exclusive, HeldOutput, KeepRequest, Lesson, Looks,
+    Passed, ReplayedInput, Retry, RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName,
+    run_with_retries,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -38,6 +39,7 @@ struct InGuest<'a> {
     target: &'a Target,
     input: ReplayedInput,
     contention: Contention,
+    keep: Option<KeepRequest>,
     /// Where what it reads is not validated.
     ignored: Vec<PathBuf>,
 }
@@ -69,9 +71,9 @@ impl Run {
         let begun = Instant::now();
         // Even without a retry it may be run again, with the guest to itself.
         let input = ReplayedInput::of_this_process(false).context("cannot pass the input on")?;
-        let contention = super::settings::contention(root)?;
+        let (contention, keep) = super::settings::of_run(root)?;
         let ignored = Named::in_guest(target)?.with_links(&self.ignore)?;
-        let mut runner = InGuest { run: self, root, home, guest, target, input, contention, ignored };
+        let mut runner = InGuest { run: self, root, home, guest, target, input, contention, keep, ignored };
         let policy = RetryPolicy { retries: self.retry, exclusive_last: true };
         let concluded = run_with_retries(&mut runner, policy)?;
         let gate = if concluded.exclusive { "freeze for the whole run" } else { "freeze" };
@@ -166,7 +168,7 @@ impl Run {
                 super::diff::show(&pando_tx::review_of_open(home, name)?, false)?;
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
-            (0, None) => self.commit_in_guest(home, name, alone, runner.contention)?,
+            (0, None) => self.commit_in_guest(runner, name, alone)?,
             (code, None) => {
                 let words = format!("exit code {code}");
                 let looked = || Looks::default().look_at_open(home, &record, &passed.places);
@@ -195,19 +197,19 @@ impl Run {
 
     fn commit_in_guest(
         &self,
-        home: &StateDirectory,
+        runner: &InGuest<'_>,
         name: &TxName,
         alone: Option<&Exclusive>,
-        contention: Contention,
     ) -> anyhow::Result<Attempt> {
         let request = CommitRequest {
             selection: &Selection::default(),
             durable: !self.no_durable,
-            contention: Some(contention),
+            contention: Some(runner.contention),
             exclusive: alone,
             with_daemons: !self.no_daemons,
+            keep: runner.keep,
         };
-        match pando_tx::commit_open(home, name, &request) {
+        match pando_tx::commit_open(runner.home, name, &request) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {

@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether a command outgrows the memory that its changes are kept in.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// What comes of waiting for an answer.
+pub(super) enum Line {
+    Text(String),
+    /// There will be none.
+    End,
+    /// A signal is to end this program.
+    Signal(i32),
+}
+
 /// The signals that end a program which does nothing about them.
 const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
@@ -83,14 +92,47 @@ impl Waiting {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("cannot wait"),
             }
-            while let Some(asked) = self.0.next() {
-                if let Asked::Forward(signal) | Asked::FromTerminal(signal) = asked
-                    && ENDING.iter().any(|ending| ending.as_raw() == signal)
-                {
-                    return Ok(Some(signal));
-                }
+            if let Some(signal) = self.ending() {
+                return Ok(Some(signal));
             }
         }
+    }
+
+    /// A line of the standard input, which is a terminal.
+    pub(super) fn line(&mut self) -> anyhow::Result<Line> {
+        const LONGEST: usize = 4096;
+        let input = std::io::stdin();
+        loop {
+            let mut fds = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&input, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("cannot wait for an answer"),
+            }
+            let is_answered = !fds[1].revents().is_empty();
+            if let Some(signal) = self.ending() {
+                return Ok(Line::Signal(signal));
+            }
+            if is_answered {
+                let mut bytes = [0; LONGEST];
+                // A terminal gives a line at a time; one that has hung up gives an error.
+                return Ok(match rustix::io::read(&input, &mut bytes) {
+                    Ok(count @ 1..) => Line::Text(String::from_utf8_lossy(&bytes[..count]).into_owned()),
+                    Ok(0) | Err(_) => Line::End,
+                });
+            }
+        }
+    }
+
+    /// A signal that has come and is to end this program.
+    fn ending(&mut self) -> Option<i32> {
+        while let Some(asked) = self.0.next() {
+            if let Asked::Forward(signal) | Asked::FromTerminal(signal) = asked
+                && ENDING.iter().any(|ending| ending.as_raw() == signal)
+            {
+                return Some(signal);
+            }
+        }
+        None
     }
 
     /// What there is: an end, a signal, a call, something that was opened. What a command has opened before its end is

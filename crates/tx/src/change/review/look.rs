@@ -7,6 +7,7 @@ use crate::tree::inner_ids;
 use crate::tree::protection::Protection;
 use crate::tree::xattr;
 use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,9 +17,10 @@ const RANGE: u32 = 1 << 16;
 
 /// What an object is like: all that a commit can give it but its content. In a target the ids are those that it has
 /// inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// The kind of the object, such as a directory.
+    #[serde(with = "kind_as_number")]
     pub kind: FileType,
     /// Permissions, with set-user-id, set-group-id and sticky: the lower twelve bits.
     pub mode: u32,
@@ -38,13 +40,13 @@ pub struct Look {
     pub device: Option<(u32, u32)>,
     /// Extended attributes, by name: access lists, capabilities, labels, users' own.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// How chattr(1) protects it: `i`, `a`, both or neither.
-    pub protection: &'static str,
+    /// How it is protected.
+    protection: Protection,
 }
 
 impl Look {
     /// That of an object, opened as a mere place. `protection` is what is known of that already.
-    pub(super) fn of(object: OwnedFd, protection: Option<Protection>, ids: Ids) -> io::Result<Self> {
+    pub(crate) fn of(object: OwnedFd, protection: Option<Protection>, ids: Ids) -> io::Result<Self> {
         let stat = rustix::fs::fstat(&object)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let target = match kind {
@@ -74,8 +76,18 @@ impl Look {
             target,
             device,
             xattrs,
-            protection: protection.letters(),
+            protection,
         })
+    }
+
+    /// How chattr(1) protects it: `i`, `a`, both or neither.
+    pub fn protection(&self) -> &'static str {
+        self.protection.letters()
+    }
+
+    /// The same, to be given to an object.
+    pub(crate) fn protected(&self) -> Protection {
+        self.protection
     }
 
     /// Whether it is a directory.
@@ -84,7 +96,7 @@ impl Look {
     }
 
     /// Whether it differs from another in what is not content, names or time.
-    pub(super) fn is_other(&self, other: &Self) -> bool {
+    pub(crate) fn is_other(&self, other: &Self) -> bool {
         let all = |one: &Self| (one.kind, one.mode, one.uid, one.gid, one.device, one.protection);
         all(self) != all(other) || self.target != other.target || self.xattrs != other.xattrs
     }
@@ -92,17 +104,31 @@ impl Look {
 
 /// How ids are to be told: as they are, or as those inside of a target.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ids(Option<u32>);
+pub(crate) struct Ids(Option<u32>);
 
 impl Ids {
     /// As a part's.
-    pub(super) fn of(target: Option<&Target>) -> Self {
+    pub(crate) fn of(target: Option<&Target>) -> Self {
         Self(target.map(|target| target.first_id))
     }
 
     fn inside(self, id: u32) -> u32 {
         let inside = self.0.and_then(|first| id.checked_sub(first)).filter(|inside| *inside < RANGE);
         inside.unwrap_or(id)
+    }
+}
+
+/// A kind of object, written as the bits of a mode that say it.
+mod kind_as_number {
+    use rustix::fs::FileType;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(kind: &FileType, serializer: S) -> Result<S::Ok, S::Error> {
+        kind.as_raw_mode().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FileType, D::Error> {
+        u32::deserialize(deserializer).map(FileType::from_raw_mode)
     }
 }
 

@@ -18,6 +18,7 @@ mod look;
 mod reviewed;
 
 pub use export::{Export, Exported};
+pub(crate) use look::Ids;
 pub use look::Look;
 pub use reviewed::Reviewed;
 

@@ -4,9 +4,10 @@ use super::look::Look;
 use crate::change::Sign;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
+use serde::{Deserialize, Serialize};
 
 /// A path that a commit changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reviewed {
     /// Whether it comes, goes or changes.
     pub sign: Sign,
@@ -44,7 +45,7 @@ pub struct Reviewed {
 }
 
 /// Where the content of a path is before.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Before {
     /// At a place of the live tree.
     At(TreePath),
@@ -72,6 +73,11 @@ impl Reviewed {
             index: None,
             ident: None,
         }
+    }
+
+    /// Its place in the overlay's index, where that alone has what it is like afterwards.
+    pub(crate) fn in_index(&self) -> Option<&TreePath> {
+        self.index.as_ref()
     }
 
     /// Whether it is a directory, or was one.

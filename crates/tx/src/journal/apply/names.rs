@@ -44,6 +44,7 @@ impl Apply {
         over: Option<Replaced>,
     ) -> io::Result<()> {
         let (directory, to) = self.live.place(at)?;
+        self.keep_replaced(at, over)?;
         if self.target.is_some() || !self.again || !self.is_anothers(at, over)? {
             match rustix::fs::renameat(from, name, &*directory, to) {
                 // A directory that has something in it by now, or a file where there was none.
@@ -54,6 +55,22 @@ impl Apply {
         self.keep_theirs(directory.as_fd(), to)?;
         step();
         Ok(rustix::fs::renameat(from, name, &*directory, to)?)
+    }
+
+    /// Gives what a rename is about to take the place of another name, where that is kept. One that has as many names
+    /// as a file can have is lost.
+    fn keep_replaced(&self, at: &TreePath, over: Option<Replaced>) -> io::Result<()> {
+        let (Some(replaced), Some(over)) = (&self.replaced, over) else { return Ok(()) };
+        if self.live.look_ident(at)?.is_none_or(|(_, ino)| ino != over.ino) {
+            return Ok(());
+        }
+        let ((directory, name), kept) = (self.live.place(at)?, over.ino.to_string());
+        match rustix::fs::linkat(&*directory, name, replaced.root(), &*kept, AtFlags::empty()) {
+            Ok(()) => step(),
+            Err(Errno::EXIST | Errno::MLINK) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
     }
 
     /// What is at a path, and what tells it from all others; nothing where others have put something else in the place of
