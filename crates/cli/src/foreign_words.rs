@@ -78,7 +78,7 @@ const VERBS: [(&str, &str); 40] = [
 ];
 
 /// Options of `docker run`, and what is said here instead.
-const OPTIONS: [(&str, &str); 21] = [
+const OPTIONS: [(&str, &str); 20] = [
     ("--add-host", "write it into the guest's /etc/hosts: `pando exec NAME -- sh -c 'echo 10.0.0.5 db >>/etc/hosts'`"),
     ("--cgroup-parent", "every guest has groups of its own; limits are `--memory`, `--cpu-limit`, `--pids`"),
     ("--device", "a guest gets no devices of the host's; docs/security.md says what it has"),
@@ -89,7 +89,6 @@ const OPTIONS: [(&str, &str); 21] = [
     ("--health-cmd", "let the command end when it is not well, with `--restart on-failure`"),
     ("--ipc", "a guest has an IPC namespace of its own always"),
     ("--isolation", "`--profile strict` keeps a guest from most"),
-    ("--link", "guests with `--net private` find each other by their names"),
     ("--log-driver", "what a command prints is the guest's log: `pando logs`"),
     ("--log-opt", "`[logs] size` in /etc/pando/pando.toml bounds the logs"),
     ("--mac-address", "addresses of the link are made by the kernel; `--address` gives a guest an IP"),
