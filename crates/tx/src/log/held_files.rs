@@ -106,7 +106,7 @@ impl<'a> HeldFiles<'a> {
             return self.lifted.around(&known, link);
         }
         copying.file(from, stat, to)?;
-        if self.names()?.get(&stat.st_ino).is_some_and(|names| *names < stat.st_nlink as u64) {
+        if self.names()?.get(&stat.st_ino).is_some_and(|names| *names < stat.st_nlink) {
             self.mark(from, to)?;
         }
         self.known.borrow_mut().insert(stat.st_ino, to.clone());

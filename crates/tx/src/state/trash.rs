@@ -189,7 +189,7 @@ fn kept_elsewhere(thrown: &Path) -> Vec<PathBuf> {
 }
 
 /// Removes what was kept at the root of another mount; whether it is gone.
-fn remove_kept(kept: &PathBuf) -> bool {
+fn remove_kept(kept: &Path) -> bool {
     if !private_place::is_private(kept) {
         return true;
     }
