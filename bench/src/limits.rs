@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use crate::varlink::Client;
 use crate::{busybox_root, interrupt};
 use anyhow::Context;
-use pando_api::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, Method, Spec};
+use pando_api::{Amount, CpuRequest, DiskRequest, IoRequest, MemoryRequest, Method, Spec};
 use std::time::{Duration, Instant};
 
 /// Between two samples: see `./x bench start`.
@@ -32,21 +32,26 @@ fn amount(text: &str) -> Option<Amount> {
 }
 
 fn kinds() -> Vec<Kind> {
-    let cpu = CpuWish { reserve: amount("5%"), share: amount("50"), limit: amount("0.5"), cpus: amount("0") };
-    let memory = MemoryWish { limit: amount("64M"), reserve: amount("8M"), swap: amount("0"), ..MemoryWish::default() };
-    let each = MemoryWish {
+    let cpu = CpuRequest { reserve: amount("5%"), share: amount("50"), limit: amount("0.5"), cpus: amount("0") };
+    let memory =
+        MemoryRequest { limit: amount("64M"), reserve: amount("8M"), swap: amount("0"), ..MemoryRequest::default() };
+    let each = MemoryRequest {
         locked: amount("1M"),
         anonymous: amount("256M"),
         virtual_size: amount("1G"),
-        ..MemoryWish::default()
+        ..MemoryRequest::default()
     };
-    let shared = MemoryWish { sysv: amount("8M"), shm: amount("8M"), ..MemoryWish::default() };
-    let io =
-        IoWish { read_rate: amount("500M"), write_rate: amount("500M"), read_ops: amount("50k"), ..IoWish::default() };
+    let shared = MemoryRequest { sysv: amount("8M"), shm: amount("8M"), ..MemoryRequest::default() };
+    let io = IoRequest {
+        read_rate: amount("500M"),
+        write_rate: amount("500M"),
+        read_ops: amount("50k"),
+        ..IoRequest::default()
+    };
     let (pids, files) = (amount("200"), amount("512"));
     let all = Spec {
         cpu: cpu.clone(),
-        memory: MemoryWish {
+        memory: MemoryRequest {
             limit: memory.limit.clone(),
             reserve: memory.reserve.clone(),
             swap: memory.swap.clone(),
@@ -93,7 +98,7 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
         if let Err(error) = client.call(&create(&kind.spec)) {
             // On a file system without a block device traffic cannot be bounded.
             report.note(format!("{}: without bounds on traffic: {error:#}", kind.name));
-            kind.spec.io = IoWish::default();
+            kind.spec.io = IoRequest::default();
             client.call(&create(&kind.spec)).with_context(|| format!("in '{}'", kind.name))?;
         }
     }
@@ -129,7 +134,7 @@ fn disks(client: &mut Client, source: Option<&String>, samples: usize, report: &
     for _ in 0..samples {
         for (row, size) in [(PLAIN, None), (DISK, amount("2G"))] {
             interrupt::pause(PAUSE)?;
-            let spec = Spec { disk: DiskWish { size, inodes: None }, ..Spec::default() };
+            let spec = Spec { disk: DiskRequest { size, inodes: None }, ..Spec::default() };
             let name = "disk".to_owned();
             let create = Method::Create { name: name.clone(), source: source.cloned(), spec, start: false };
             let begin = Instant::now();

@@ -60,7 +60,7 @@ fn one_size(pando: &OwnPando, source: &str, size: &Size, samples: usize, report:
     for round in 0..=samples {
         for network in [Network::Host, Network::None] {
             crowd.set_network(network)?;
-            // The first round warms up: it makes the daemon's seeds, and its caches.
+            // The first round warms up: it makes the daemon's shims, and its caches.
             let mut unheard = Report::new("warm-up");
             let into = if round > 0 { &mut *report } else { &mut unheard };
             one_round(pando, &mut crowd, size, network, into)?;
@@ -99,12 +99,12 @@ fn one_round(
     interrupt::pause(SETTLE)?;
     let guests = size.guests as f64;
     report.add(&row("memory each, of the machine's"), "kB", (machine_memory::used_kib()? - before) / guests);
-    let (own, seed) = charge.each(pando)?;
+    let (own, shim) = charge.each(pando)?;
     report.add(&row("memory each, of its groups'"), "kB", own);
     let kept = (own_keep::kilobytes(pando)? - kept).max(0.0) / guests;
     report.add(&row("memory each, of its groups' and Pando's own"), "kB", own + kept);
-    if let Some(seed) = seed {
-        report.add(&row("memory of a seed that waits"), "kB", seed);
+    if let Some(shim) = shim {
+        report.add(&row("memory of a shim that waits"), "kB", shim);
     }
     report.add(&row("stopped"), "s", crowd.stop()?);
     if size.parallel.is_some() {

@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::varlink::Client;
 use anyhow::Context;
 use database::Database;
-use pando_api::{Amount, DiskWish, MemoryWish, Method, Spec};
+use pando_api::{Amount, DiskRequest, MemoryRequest, Method, Spec};
 use std::path::Path;
 use swap_file::SwapFile;
 
@@ -56,12 +56,12 @@ fn amount(text: &str) -> Option<Amount> {
 
 /// What each neighbour may have at the most: what a host would give to a guest that it does not know.
 fn bounded(swap: &str) -> Spec {
-    let memory = MemoryWish { limit: amount("128M"), swap: amount(swap), ..MemoryWish::default() };
+    let memory = MemoryRequest { limit: amount("128M"), swap: amount(swap), ..MemoryRequest::default() };
     Spec { memory, pids: amount("200"), ..Spec::default() }
 }
 
 fn neighbours() -> Vec<Neighbour> {
-    let disk = DiskWish { size: amount("64M"), inodes: amount("5000") };
+    let disk = DiskRequest { size: amount("64M"), inodes: amount("5000") };
     vec![
         Neighbour {
             name: "streams 6 GB",

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use pando_api::Method;
 use pando_guest::Places;
 use pando_kernel::cgroup::Hierarchies;
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -26,19 +26,19 @@ pub(crate) struct Settings {
     pub(crate) trees: Vec<PathBuf>,
     /// With the papers' daemons in each guest.
     pub(crate) daemons: bool,
-    /// A command that makes the machine quiet for a measurement; see `hush.rs`.
-    pub(crate) hush: Option<String>,
+    /// A command that makes the machine quiet for a measurement; see `quiesce.rs`.
+    pub(crate) quiesce: Option<String>,
     /// CRIU, as built from its sources.
     pub(crate) criu: Option<PathBuf>,
 }
 
 impl Settings {
     /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--separate N] [--tree DIR]... [--only WORDS]
-    /// [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
+    /// [--daemons] [--quiesce COMMAND] [--criu PATH] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
         let (mut guests, mut separate, mut trees, mut only) = (None, None, Vec::new(), None);
-        let (mut daemons, mut hush) = (false, None);
+        let (mut daemons, mut quiesce) = (false, None);
         let mut criu = std::env::var_os("PANDO_CRIU").map(PathBuf::from);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
@@ -50,7 +50,7 @@ impl Settings {
                 "--guests" => guests = Some(value()?.parse().context("--guests needs a number")?),
                 "--separate" => separate = Some(value()?.parse().context("--separate needs a number")?),
                 "--tree" => trees.push(PathBuf::from(value()?)),
-                "--hush" => hush = Some(value()?),
+                "--quiesce" => quiesce = Some(value()?),
                 "--daemons" => daemons = true,
                 "--only" => only = Some(value()?),
                 "--criu" => criu = Some(PathBuf::from(value()?)),
@@ -78,7 +78,7 @@ impl Settings {
             separate,
             trees,
             daemons,
-            hush,
+            quiesce,
             criu,
         })
     }

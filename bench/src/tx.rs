@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use anyhow::{Context, bail};
 use image::Image;
 use packages::Debian;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -17,9 +17,9 @@ mod speed;
 mod supply;
 mod tables;
 
-use crate::hush::Hush;
 use crate::interrupt;
 use crate::own_pando::OwnPando;
+use crate::quiesce::Quiesce;
 use crate::report::Report;
 use crate::settings::Settings;
 use anyhow::Context;
@@ -61,7 +61,7 @@ fn sharing(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     let unified = unified(roots, pando, settings, report).context("unified guests one by one")?;
     judge(guests, &separate, &unified, report);
     crowd::stop(pando, 0..guests)?;
-    let together = parallel::measure(roots, pando, settings.hush.as_deref(), unified.cache, report);
+    let together = parallel::measure(roots, pando, settings.quiesce.as_deref(), unified.cache, report);
     if let Err(error) = &together {
         // What was measured before is worth having all the same.
         report.note(format!("all guests together: {error:#}"));
@@ -111,7 +111,7 @@ fn unified(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     let state = pando.state();
     let places: Vec<PathBuf> = ["store", "guests"].iter().map(|name| state.join(name)).collect();
     let (last, others) = roots.trees().split_last().context("there are roots")?;
-    let quiet = Hush::begin(settings.hush.as_deref())?;
+    let quiet = Quiesce::begin(settings.quiesce.as_deref())?;
     for (number, tree) in others.iter().enumerate() {
         let name = if number == 0 { "unified: create, the first" } else { "unified: create, each of the others" };
         report.add(name, "s", create(pando, &crowd::name(number), tree)?);

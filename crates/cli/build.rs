@@ -11,8 +11,8 @@ const HANDOVER: &str = "PANDO_HANDOVER";
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     let archive = build("front", Kind::Library);
-    // Its memory routines are the seed's.
-    println!("cargo:rerun-if-changed=../seed/src/memory.rs");
+    // Its memory routines are the shim's.
+    println!("cargo:rerun-if-changed=../shim/src/memory.rs");
     let (whole, object) = (out.join("front-whole.o"), out.join("front.o"));
     run(Command::new("ld").args(["-r", "--gc-sections", "-e", ENTRY, "-u", ENTRY, "-o"]).arg(&whole).arg(archive));
     // They have the names of the C library's, which are not there yet when the front runs.

@@ -1,7 +1,7 @@
-//! Builds the seed, so that it can be embedded in this crate.
+//! Builds the shim, so that it can be embedded in this crate.
 
 use pando_freestanding::{Kind, build};
 
 fn main() {
-    println!("cargo:rustc-env=PANDO_SEED={}", build("seed", Kind::Program).display());
+    println!("cargo:rustc-env=PANDO_SHIM={}", build("shim", Kind::Program).display());
 }

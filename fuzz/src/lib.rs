@@ -44,7 +44,7 @@ pub const TARGETS: &[Target] = &[
     target("copy_stream", pando_reader::fuzz::copy_stream, 8 << 10).seeded(pando_reader::fuzz::copies),
     target("reader_words", pando_reader::fuzz::words, 4 << 10).seeded(pando_reader::fuzz::said),
     target("image_tree", pando_freeze::fuzz::tree, 16 << 10).seeded(pando_freeze::fuzz::trees),
-    target("image_sheet", pando_freeze::fuzz::sheet, 8 << 10).seeded(pando_freeze::fuzz::sheets),
+    target("image_file", pando_freeze::fuzz::image_file, 8 << 10).seeded(pando_freeze::fuzz::image_files),
     target("task_records", pando_freeze::fuzz::task_records, 8 << 10),
     target("proc_files", pando_freeze::fuzz::proc_files, 4 << 10).seeded(pando_freeze::fuzz::texts),
     target("kernel_texts", pando_kernel::fuzz::proc_texts, 2 << 10).seeded(pando_freeze::fuzz::texts),

@@ -1,7 +1,7 @@
 //! What the small programs without a library are told: a guest's plan and requests to its first process, and those to
 //! whoever makes clones.
 
-use pando_seed::{Answer, Report, Request, Step, Text, next_step};
+use pando_shim::{Answer, Report, Request, Step, Text, next_step};
 
 /// Refused, or the same when it is written again.
 pub(crate) fn plans(data: &[u8]) {

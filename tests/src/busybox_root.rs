@@ -1,6 +1,6 @@
 //! A small tree for guests to run on: busybox, and the few files that programs look for.
 
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

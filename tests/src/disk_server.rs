@@ -11,7 +11,7 @@ use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use rustix::process::{Pid, getppid};
 use std::ffi::OsStr;
 use std::fs::File;

@@ -4,7 +4,7 @@
 
 use crate::dice::Dice;
 use crate::tree_state;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use rustix::fs::{CWD, FileType, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use std::fs::{self, File};
 use std::io;

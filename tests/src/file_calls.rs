@@ -403,7 +403,7 @@ impl Calls<'_> {
             23 => {
                 let path = self.directory()?;
                 self.say("remove", &[&path]);
-                Ok(pando_kernel::tree_removal::remove_tree(&path)?)
+                Ok(pando_kernel::file::tree_removal::remove_tree(&path)?)
             }
             _ => self.rename(kind),
         }

@@ -224,11 +224,11 @@ impl ImageExport {
 }
 
 /// Gives a file of an image another body, and the length and checksum of that.
-fn seal(sheet: &mut Vec<u8>, body: &[u8]) {
-    sheet.truncate(HEAD);
-    sheet[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    sheet[24..40].copy_from_slice(&xxh3_128(body).to_le_bytes());
-    sheet.extend_from_slice(body);
+fn seal(image_file: &mut Vec<u8>, body: &[u8]) {
+    image_file.truncate(HEAD);
+    image_file[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    image_file[24..40].copy_from_slice(&xxh3_128(body).to_le_bytes());
+    image_file.extend_from_slice(body);
 }
 
 /// A number as the tree has it.

@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     }
     // What whoever runs the tests has open is no guest's, and a process that holds an end of somebody else's pipe
     // cannot be frozen.
-    if let Err(error) = pando_kernel::inheritance::close_range_on_exec(3) {
+    if let Err(error) = pando_kernel::process::inheritance::close_range_on_exec(3) {
         eprintln!("pando-tests: keeping descriptors to ourselves failed: {error}");
     }
     let (choice, arguments) = Choice::read(std::env::args());

@@ -14,7 +14,7 @@ pub(crate) enum Need {
     /// The emulated machine of tests/vm: what the test does could bring a machine down that others use.
     Emulated,
     /// BPF iterators over the threads of one process, and leave to load them.
-    Onlooker,
+    TaskIterator,
 }
 
 impl Need {
@@ -28,7 +28,7 @@ impl Need {
             Self::Linux(major, minor) => Err(format!("it needs Linux {major}.{minor}")),
             Self::Emulated if booted_by_the_harness() => Ok(()),
             Self::Emulated => Err("it needs the emulated machine: ./x test slow boots one for it".to_owned()),
-            Self::Onlooker => pando_freeze::Onlooker::load().map(drop).map_err(|error| {
+            Self::TaskIterator => pando_freeze::TaskIterator::load().map(drop).map_err(|error| {
                 format!("it needs BPF iterators over one process, which this machine does not grant: {error}")
             }),
             Self::Device(kind, words) if makes(kind, words) => Ok(()),

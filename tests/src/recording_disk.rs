@@ -7,7 +7,7 @@
 use crate::dice::Dice;
 use crate::disk_server::{self, FLUSHED};
 use crate::patience::comes_true;
-use pando_kernel::loop_device::LoopDevice;
+use pando_kernel::filesystem::loop_device::LoopDevice;
 use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use std::fs::File;
 use std::io;

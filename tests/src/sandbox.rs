@@ -4,7 +4,7 @@ use crate::line::Line;
 use crate::patience::eventually;
 use crate::process::{self, Process};
 use pando_guest::Places;
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::PermissionsExt;

@@ -74,10 +74,10 @@ impl Space {
         command
     }
 
-    /// Starts an actor of `actors/` in it, and waits until it is ready. `stage` is where it tells of itself.
+    /// Starts an actor of `fixtures/` in it, and waits until it is ready. `stage` is where it tells of itself.
     pub(crate) fn play(&self, script: &str, stage: &Path) -> Actor {
         let program = stage.join("actor.py");
-        std::fs::write(&program, format!("{}{script}", include_str!("../actors/stand.py"))).expect("a file");
+        std::fs::write(&program, format!("{}{script}", include_str!("../fixtures/stand.py"))).expect("a file");
         let error = std::fs::File::create(stage.join("complaint")).expect("a file");
         let words = ["python3", "-E", "-s", &program.to_string_lossy(), &stage.to_string_lossy()];
         let mut command = self.command(&words);

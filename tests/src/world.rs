@@ -34,7 +34,7 @@ impl World {
             places.layers(),
             places.images(),
             places.running(),
-            places.seeds(),
+            places.shims(),
             sandbox.root().join("scratch"),
         ] {
             list(&top, &mut files);

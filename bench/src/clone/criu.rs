@@ -24,7 +24,7 @@ impl Criu {
         std::fs::create_dir(&dump)?;
         let ready = directory.join(subject::READY);
         // What this program was started with is of mounts that are not there for them.
-        pando_kernel::inheritance::close_range_on_exec(3)?;
+        pando_kernel::process::inheritance::close_range_on_exec(3)?;
         let mut setsid = Command::new("setsid");
         let mut subject = setsid
             .arg(std::env::current_exe()?)

@@ -1,6 +1,6 @@
 //! The experiments: who is there, who is busy when, and what each ought to get.
 
-use pando_api::{Amount, CpuWish};
+use pando_api::{Amount, CpuRequest};
 
 /// The experiment that gaps are judged by.
 pub(crate) const CAPPED: &str = "capped at a quarter, alone";
@@ -9,7 +9,7 @@ pub(crate) const CAPPED: &str = "capped at a quarter, alone";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     /// What it is granted.
-    pub(crate) cpu: CpuWish,
+    pub(crate) cpu: CpuRequest,
     /// When it begins to want everything, in seconds; `None`: it sleeps throughout.
     pub(crate) from: Option<u64>,
     /// The part of what is delivered that it ought to get while all others want theirs, in percent.
@@ -28,21 +28,21 @@ pub(crate) struct Scenario {
     pub(crate) settle: u64,
 }
 
-fn wish(reserve: Option<&str>, share: Option<&str>, limit: Option<&str>) -> CpuWish {
+fn request(reserve: Option<&str>, share: Option<&str>, limit: Option<&str>) -> CpuRequest {
     let amount = |text: Option<&str>| text.map(Amount::from);
-    CpuWish { reserve: amount(reserve), share: amount(share), limit: amount(limit), cpus: None }
+    CpuRequest { reserve: amount(reserve), share: amount(share), limit: amount(limit), cpus: None }
 }
 
-fn busy(cpu: CpuWish, due: f64) -> Part {
+fn busy(cpu: CpuRequest, due: f64) -> Part {
     Part { cpu, from: Some(0), due, bounded: false }
 }
 
-fn bounded(cpu: CpuWish, due: f64) -> Part {
+fn bounded(cpu: CpuRequest, due: f64) -> Part {
     Part { bounded: true, ..busy(cpu, due) }
 }
 
 fn plain(due: f64) -> Part {
-    busy(CpuWish::default(), due)
+    busy(CpuRequest::default(), due)
 }
 
 fn with(first: Vec<Part>, number: usize, other: &Part) -> Vec<Part> {
@@ -53,8 +53,8 @@ fn with(first: Vec<Part>, number: usize, other: &Part) -> Vec<Part> {
 pub(crate) fn all(processors: f64) -> Vec<Scenario> {
     let asleep = Part { from: None, ..Part::default() };
     let scenario = |name, parts| Scenario { name, parts, settle: 2 };
-    let quarter = wish(Some("25%"), None, None);
-    let quarter_and_more = wish(Some("25%"), Some("100"), None);
+    let quarter = request(Some("25%"), None, None);
+    let quarter_and_more = request(Some("25%"), Some("100"), None);
     let limit = (processors / 4.0).to_string();
     vec![
         scenario("8 equal", vec![plain(12.5); 8]),
@@ -64,15 +64,18 @@ pub(crate) fn all(processors: f64) -> Vec<Scenario> {
             "8, one has 25 % reserved and a share",
             with(vec![busy(quarter_and_more.clone(), 25.0 + 75.0 / 8.0)], 7, &plain(75.0 / 8.0)),
         ),
-        scenario(CAPPED, vec![bounded(wish(None, None, Some(&limit)), 25.0)]),
+        scenario(CAPPED, vec![bounded(request(None, None, Some(&limit)), 25.0)]),
         scenario("8, one capped at a sixteenth", {
             let cap = (processors / 16.0).to_string();
-            with(vec![bounded(wish(None, None, Some(&cap)), 6.25)], 7, &plain(93.75 / 7.0))
+            with(vec![bounded(request(None, None, Some(&cap)), 6.25)], 7, &plain(93.75 / 7.0))
         }),
         scenario(
             "2 busy of 8, unequal shares, 25 % reserved",
             with(
-                vec![busy(wish(Some("25%"), Some("50"), None), 25.0 + 15.0), busy(wish(None, Some("200"), None), 60.0)],
+                vec![
+                    busy(request(Some("25%"), Some("50"), None), 25.0 + 15.0),
+                    busy(request(None, Some("200"), None), 60.0),
+                ],
                 6,
                 &asleep,
             ),
@@ -82,7 +85,7 @@ pub(crate) fn all(processors: f64) -> Vec<Scenario> {
             ..scenario(
                 "8, one with 30 % reserved wakes",
                 with(
-                    vec![Part { from: Some(4), ..busy(wish(Some("30%"), Some("100"), None), 30.0 + 70.0 / 8.0) }],
+                    vec![Part { from: Some(4), ..busy(request(Some("30%"), Some("100"), None), 30.0 + 70.0 / 8.0) }],
                     7,
                     &plain(70.0 / 8.0),
                 ),

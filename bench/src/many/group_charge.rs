@@ -38,22 +38,22 @@ impl GroupCharge {
         Ok(Self { field: root.join(pando.field()), file })
     }
 
-    /// Kilobytes of the average guest, whatever of Pando's runs in its groups included, and of the average seed that
+    /// Kilobytes of the average guest, whatever of Pando's runs in its groups included, and of the average shim that
     /// waits for a guest, with the root made ahead for it, if one does. A host with cgroups of version 2 alone has no
-    /// seeds.
+    /// shims.
     pub(crate) fn each(&self, pando: &OwnPando) -> anyhow::Result<(f64, Option<f64>)> {
         self.each_named(pando, "")
     }
 
-    /// The same of those guests whose names begin so; all other groups count as seeds'.
+    /// The same of those guests whose names begin so; all other groups count as shims'.
     pub(crate) fn each_named(&self, pando: &OwnPando, prefix: &str) -> anyhow::Result<(f64, Option<f64>)> {
         let groups = self.groups()?;
         let occupied = occupied(pando, prefix)?;
-        let (guests, seeds): (Vec<_>, Vec<_>) = groups.iter().partition(|(slot, _)| occupied.contains(slot));
+        let (guests, shims): (Vec<_>, Vec<_>) = groups.iter().partition(|(slot, _)| occupied.contains(slot));
         let average = |charges: Vec<(&String, &f64)>| {
             (!charges.is_empty()).then(|| charges.iter().map(|(_, kb)| **kb).sum::<f64>() / charges.len() as f64)
         };
-        Ok((average(guests).context("no guest has a memory group")?, average(seeds)))
+        Ok((average(guests).context("no guest has a memory group")?, average(shims)))
     }
 
     fn groups(&self) -> anyhow::Result<BTreeMap<String, f64>> {

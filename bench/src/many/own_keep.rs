@@ -6,7 +6,7 @@ use anyhow::Context;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The daemon, the spawner, and the nursery that seeds are forked from; the seeds themselves are charged to their
+/// The daemon, the spawner, and the nursery that shims are forked from; the shims themselves are charged to their
 /// groups.
 const GENERATIONS: usize = 3;
 

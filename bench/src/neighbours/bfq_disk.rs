@@ -2,7 +2,7 @@
 //! system on it.
 
 use anyhow::{Context, bail};
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -5,7 +5,7 @@
 use crate::own_pando::OwnPando;
 use crate::varlink::Client;
 use anyhow::{Context, bail};
-use pando_api::{Amount, CpuWish, MemoryWish, Method, Spec};
+use pando_api::{Amount, CpuRequest, MemoryRequest, Method, Spec};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ impl<'a> Database<'a> {
         let volume = "/usr:/usr:ro".parse::<pando_api::Volume>().map_err(|error| anyhow::anyhow!("{error}"))?;
         let path = format!("{}:/usr/bin:/bin", programs.display());
         let spec = Spec {
-            cpu: CpuWish { reserve: amount("90%"), share: amount("100"), ..CpuWish::default() },
-            memory: MemoryWish { limit: amount("512M"), reserve: amount("256M"), ..MemoryWish::default() },
+            cpu: CpuRequest { reserve: amount("90%"), share: amount("100"), ..CpuRequest::default() },
+            memory: MemoryRequest { limit: amount("512M"), reserve: amount("256M"), ..MemoryRequest::default() },
             volumes: vec![volume],
             env: [("PATH".to_owned(), path), ("LC_ALL".to_owned(), "C".to_owned())].into(),
             user: Some("postgres".into()),

@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::varlink::Client;
 use anyhow::{Context, bail};
-use pando_api::{IoWish, Method, Spec};
+use pando_api::{IoRequest, Method, Spec};
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn weights(client: &mut Client, root: &Path, manner: &str, time: Duration, repor
             let read = "while :; do dd if=/file of=/dev/null bs=64k iflag=direct 2>/dev/null; done &";
             let readers = read.repeat(READERS as usize);
             let script = format!("dd if=/dev/zero of=/file bs=1M count=192 oflag=direct 2>/dev/null; {readers} wait");
-            let io = IoWish { weight: amount(weight), ..IoWish::default() };
+            let io = IoRequest { weight: amount(weight), ..IoRequest::default() };
             let spec = Spec { command: vec!["/bin/sh".into(), "-c".into(), script], io, ..Spec::default() };
             let source = Some(root.to_string_lossy().into_owned());
             client.call(&Method::Create { name: name.into(), source, spec, start: true })?;

@@ -3,15 +3,15 @@
 use super::crowd;
 use super::footprint;
 use super::roots::Roots;
-use crate::hush::Hush;
 use crate::own_pando::OwnPando;
+use crate::quiesce::Quiesce;
 use crate::report::Report;
 use crate::settings::Settings;
 
 const TOOK: &str = "cold: create in an empty store";
 
 pub(super) fn measure(roots: &Roots, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
-    let _quiet = Hush::begin(settings.hush.as_deref())?;
+    let _quiet = Quiesce::begin(settings.quiesce.as_deref())?;
     for tree in roots.trees().iter().take(settings.samples(7, 2)) {
         let pando = OwnPando::start(&settings.pando)?;
         footprint::evict(std::slice::from_ref(tree))?;

@@ -8,13 +8,13 @@ use super::meminfo;
 use super::supply::Supply;
 use super::tables::{self, Kind, Sample};
 use super::{charts, crowd, footprint};
-use crate::hush::Hush;
 use crate::interrupt;
 use crate::own_pando::OwnPando;
+use crate::quiesce::Quiesce;
 use crate::report::Report;
 use crate::settings::Settings;
 use anyhow::Context;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -139,7 +139,7 @@ fn line(
     start: &mut dyn FnMut(usize) -> anyhow::Result<()>,
     after: &mut dyn FnMut(usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Sample>> {
-    let _quiet = Hush::begin(settings.hush.as_deref())?;
+    let _quiet = Quiesce::begin(settings.quiesce.as_deref())?;
     let before = meminfo::now()?;
     let mut seconds = 0.0;
     let mut samples = Vec::new();

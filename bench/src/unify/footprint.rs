@@ -1,7 +1,7 @@
 //! What trees take: of the disk, and of the page cache.
 
 use anyhow::Context;
-use pando_kernel::page_cache::resident_pages;
+use pando_kernel::memory::page_cache::resident_pages;
 use rustix::fs::{Advice, fadvise};
 use std::collections::HashSet;
 use std::fs::File;

@@ -6,7 +6,7 @@
 
 use crate::interrupt;
 use anyhow::Context;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
 //! processes of each; the separate ones then push each other's pages out while they start.
 
 use super::{MIB, crowd, footprint, roots::Roots};
-use crate::hush::Hush;
 use crate::own_pando::OwnPando;
+use crate::quiesce::Quiesce;
 use crate::report::Report;
 use anyhow::Context;
 use pando_kernel::cgroup::{Hierarchies, Seat};
@@ -40,7 +40,7 @@ impl Drop for Bound {
 pub(super) fn measure(
     roots: &Roots,
     pando: &OwnPando,
-    hush: Option<&str>,
+    quiesce: Option<&str>,
     cache: u64,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -52,14 +52,14 @@ pub(super) fn measure(
     footprint::evict(roots.trees())?;
     footprint::evict(&kept)?;
     {
-        let _quiet = Hush::begin(hush)?;
+        let _quiet = Quiesce::begin(quiesce)?;
         let time = crowd::start_unified_together(pando, 0..guests)?;
         report.add("together: start and work of all, unified", "s", time);
     }
     crowd::stop(pando, 0..guests)?;
     let mut separate = crowd::Separate::default();
     {
-        let _quiet = Hush::begin(hush)?;
+        let _quiet = Quiesce::begin(quiesce)?;
         let time = separate.start_together(pando, roots.trees(), crowd::WORK)?;
         report.add("together: start and work of all, separate", "s", time);
     }

@@ -3,8 +3,8 @@
 
 use super::footprint;
 use super::roots::Roots;
-use crate::hush::Hush;
 use crate::own_pando::OwnPando;
+use crate::quiesce::Quiesce;
 use crate::report::Report;
 use crate::settings::Settings;
 use anyhow::Context;
@@ -43,7 +43,7 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
     let volume = format!("{}:/native:ro", tree.display());
     run(pando.command().args(["create", "reader", "--volume", &volume, "--start", "--from"]).arg(tree))?;
     let big = [tree.join("big"), object_of(BIG, &pando.state().join("store/objects"))?];
-    let _quiet = Hush::begin(settings.hush.as_deref())?;
+    let _quiet = Quiesce::begin(settings.quiesce.as_deref())?;
     for round in 0..=settings.samples(25, 3) {
         place_anew(&big, round)?;
         for (name, layer, native) in PAIRS {
@@ -107,7 +107,7 @@ fn looking(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     }
     // What was linked just now has a fresh time of change, and is not trusted yet.
     crate::interrupt::pause(std::time::Duration::from_secs(4))?;
-    let _quiet = Hush::begin(settings.hush.as_deref())?;
+    let _quiet = Quiesce::begin(settings.quiesce.as_deref())?;
     for what in ["first", "again", "again", "again"] {
         let since = Instant::now();
         let done = pando.command().args(["unify", "--dry-run", "--json"]).output()?;

@@ -17,12 +17,12 @@ mod fault;
 mod guest;
 mod method;
 mod publication;
+mod resource_request;
 mod resources;
 mod restart;
 mod spec;
 mod store;
 mod tmpfs;
-mod wish;
 
 pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
@@ -36,8 +36,8 @@ pub use store::{
     Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
 };
 
+pub use resource_request::{Amount, CpuRequest, DiskRequest, IoRequest, MemoryRequest, NetRequest};
 pub use tmpfs::{Tmpfs, TmpfsError};
-pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
 
 /// The name of Pando's varlink interface.
 pub const INTERFACE: &str = "org.pando.Guests";

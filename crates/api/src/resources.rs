@@ -9,7 +9,7 @@ pub struct HeldLimit {
     /// The key, as `set` takes it.
     pub key: String,
     /// The amount that was asked for, in the user's words.
-    pub wish: String,
+    pub request: String,
     /// The kernel's file that holds it, where the guest runs and a file does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file: Option<String>,

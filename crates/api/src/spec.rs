@@ -1,6 +1,6 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
-use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
+use crate::resource_request::{Amount, CpuRequest, DiskRequest, IoRequest, MemoryRequest, NetRequest};
 use crate::{Address, Boot, Publication, Restart, Tmpfs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -100,25 +100,25 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_total: Option<Amount>,
     /// Processor time: what is reserved, shared, and bounded.
-    #[serde(skip_serializing_if = "CpuWish::is_empty")]
-    pub cpu: CpuWish,
+    #[serde(skip_serializing_if = "CpuRequest::is_empty")]
+    pub cpu: CpuRequest,
     /// Memory: what is reserved, and what it is bounded by.
-    #[serde(skip_serializing_if = "MemoryWish::is_empty")]
-    pub memory: MemoryWish,
+    #[serde(skip_serializing_if = "MemoryRequest::is_empty")]
+    pub memory: MemoryRequest,
     /// Traffic with the disk: its weight and its bounds.
-    #[serde(skip_serializing_if = "IoWish::is_empty")]
-    pub io: IoWish,
+    #[serde(skip_serializing_if = "IoRequest::is_empty")]
+    pub io: IoRequest,
     /// Room on the disk: bytes and files.
-    #[serde(skip_serializing_if = "DiskWish::is_empty")]
-    pub disk: DiskWish,
+    #[serde(skip_serializing_if = "DiskRequest::is_empty")]
+    pub disk: DiskRequest,
     /// Bandwidth: what is reserved, and what it is bounded by.
-    #[serde(skip_serializing_if = "NetWish::is_empty")]
-    pub net: NetWish,
+    #[serde(skip_serializing_if = "NetRequest::is_empty")]
+    pub net: NetRequest,
 }
 
 impl Spec {
-    /// What is wished to be granted or limited, by key, as `set` takes it.
-    pub fn wishes(&self) -> Vec<(&'static str, &str)> {
+    /// What is requested to be granted or limited, by key, as `set` takes it.
+    pub fn requests(&self) -> Vec<(&'static str, &str)> {
         let single = [("pids", &self.pids), ("files", &self.files), ("files_total", &self.files_total)];
         let single = single.into_iter().filter_map(|(key, amount)| Some((key, amount.as_ref()?.0.as_str())));
         let tables = [self.cpu.pairs(), self.memory.pairs(), self.io.pairs(), self.disk.pairs()];
@@ -171,11 +171,11 @@ impl Default for Spec {
             pids: None,
             files: None,
             files_total: None,
-            cpu: CpuWish::default(),
-            memory: MemoryWish::default(),
-            io: IoWish::default(),
-            disk: DiskWish::default(),
-            net: NetWish::default(),
+            cpu: CpuRequest::default(),
+            memory: MemoryRequest::default(),
+            io: IoRequest::default(),
+            disk: DiskRequest::default(),
+            net: NetRequest::default(),
         }
     }
 }

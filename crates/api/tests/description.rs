@@ -55,29 +55,33 @@ fn spec_is_as_described() {
         publish: vec!["8080:80".parse().unwrap()],
         dns: vec!["10.9.0.1".parse().unwrap()],
         profile: Some(pando_api::Profile::Strict),
-        cpu: wish(&declared("CpuWish")),
-        memory: wish(&declared("MemoryWish")),
-        io: wish(&declared("IoWish")),
-        disk: wish(&declared("DiskWish")),
-        net: wish(&declared("NetWish")),
+        cpu: request(&declared("CpuRequest")),
+        memory: request(&declared("MemoryRequest")),
+        io: request(&declared("IoRequest")),
+        disk: request(&declared("DiskRequest")),
+        net: request(&declared("NetRequest")),
         ..Spec::default()
     };
     let wire = serde_json::to_value(&full).unwrap();
     assert_eq!(keys(&wire), declared("Spec"));
     assert_eq!(keys(&wire["volumes"][0]), declared("Volume"));
-    for (table, name) in
-        [("cpu", "CpuWish"), ("memory", "MemoryWish"), ("io", "IoWish"), ("disk", "DiskWish"), ("net", "NetWish")]
-    {
+    for (table, name) in [
+        ("cpu", "CpuRequest"),
+        ("memory", "MemoryRequest"),
+        ("io", "IoRequest"),
+        ("disk", "DiskRequest"),
+        ("net", "NetRequest"),
+    ] {
         assert_eq!(keys(&wire[table]), declared(name));
     }
     assert_eq!(keys(&wire["boot"]), declared("Boot"));
     assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
 }
 
-/// A table of wishes with every field that the description declares; one that the type does not have is refused.
-fn wish<T: serde::de::DeserializeOwned>(fields: &[String]) -> T {
+/// A table of requests with every field that the description declares; one that the type does not have is refused.
+fn request<T: serde::de::DeserializeOwned>(fields: &[String]) -> T {
     let table = fields.iter().map(|field| (field.clone(), "1".into())).collect::<serde_json::Map<_, _>>();
-    serde_json::from_value(table.into()).expect("a table of wishes")
+    serde_json::from_value(table.into()).expect("a table of requests")
 }
 
 #[test]

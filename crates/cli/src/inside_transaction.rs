@@ -8,7 +8,7 @@ const VIEW: &str = "pando-tx";
 
 /// Fails inside a transaction, and says what is not supported there. `doing` is what was to be done.
 pub(crate) fn refuse(doing: &str) -> Result<(), Usage> {
-    let mounts = pando_kernel::proc_file::text("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = pando_kernel::file::proc_file::text("/proc/self/mountinfo").unwrap_or_default();
     if !is_of_a_view(&mounts) {
         return Ok(());
     }

@@ -130,7 +130,7 @@ impl ResourceOptions {
 
 /// Says on standard error which limits of a spec will not be as they seem. What is wrong with them the daemon tells.
 pub(crate) fn warn(spec: &Spec) {
-    let warnings = Limits::read(spec.wishes()).and_then(|limits| Machine::look().bears(&limits));
+    let warnings = Limits::read(spec.requests()).and_then(|limits| Machine::look().bears(&limits));
     for warning in warnings.unwrap_or_default() {
         eprintln!("pando: warning: {warning}");
     }
@@ -150,8 +150,8 @@ mod tests {
         let options = ResourceOptions::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap();
         let mut spec = Spec::default();
         options.lay_over(&mut spec);
-        let wishes = spec.wishes().into_iter().chain(spec.net.pairs());
-        let mut found: Vec<usize> = wishes.map(|(_, text)| text.parse().unwrap()).collect();
+        let requests = spec.requests().into_iter().chain(spec.net.pairs());
+        let mut found: Vec<usize> = requests.map(|(_, text)| text.parse().unwrap()).collect();
         found.sort_unstable();
         assert_eq!(found, (0..names.len()).collect::<Vec<_>>());
     }

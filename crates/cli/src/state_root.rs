@@ -1,7 +1,7 @@
 //! Where the daemon of this state listens and writes its log.
 
 use anyhow::{Context, ensure};
-use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
+use pando_kernel::file::trusted_directory::{Distrust, TrustedDirectory};
 use rustix::fs::Mode;
 use std::path::{Path, PathBuf};
 

@@ -59,7 +59,7 @@ fn json_of<T: DeserializeOwned + Serialize + PartialEq + Debug>(data: &[u8]) {
     }
 }
 
-/// Seeds for the target [`records`].
+/// Shims for the target [`records`].
 pub fn specs() -> Vec<Vec<u8>> {
     let spec = Spec { command: vec!["sleep".to_owned(), "1".to_owned()], ..Spec::default() };
     let (source, layers) = ("host".to_owned(), vec!["host".to_owned(), format!("store:{}", "ab".repeat(32))]);

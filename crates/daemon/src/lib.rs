@@ -4,12 +4,12 @@
 //!   client ──varlink──▶ server ──▶ dispatch ──▶ life (create, start, stop, remove, run, exec, copy)
 //!                                                 │  registry: guests by name, one command at a time on each
 //!                                                 ▼
-//!                        spawner ──seeds──▶ pool ──▶ link: one seed's socket, watched by its keeper
+//!                        spawner ──shims──▶ pool ──▶ link: one shim's socket, watched by its keeper
 //! ```
 //!
 //! It has one thread for all of this, and lends work that may block to others. It may be killed at any moment: guests
 //! do not depend on it, what it knows lies in files replaced as a whole, and the next daemon finds the guests by their
-//! seeds (`recover`).
+//! shims (`recover`).
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@ use crate::state::daemon::Daemon;
 use pando_api::GuestState;
 use pando_guest::Places;
 use pando_guest::settings::Settings;
-use pando_kernel::lock::FileLock;
-use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
+use pando_kernel::file::lock::FileLock;
+use pando_kernel::file::trusted_directory::{Distrust, TrustedDirectory};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::PermissionsExt;
@@ -147,8 +147,8 @@ async fn main(places: Places) -> Result<(), ServeError> {
     daemon.standby_clones.close().await;
     daemon.roots.close().await;
     daemon.transaction_reserve.close().await;
-    for (slot, seed) in daemon.pool.close().await {
-        crate::runtime::process_end::wait_for(&seed).await;
+    for (slot, shim) in daemon.pool.close().await {
+        crate::runtime::process_end::wait_for(&shim).await;
         daemon.clear_slot(slot).await;
     }
     recover::sweep_empty_slots(&daemon).await;

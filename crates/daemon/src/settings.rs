@@ -12,7 +12,7 @@ use crate::resources::metrics_settings::MetricsSettings;
 use crate::resources::{watchdog, watching};
 use crate::state::daemon::Daemon;
 use pando_guest::settings::{Effect, Problem, Settings, effect};
-use pando_seed::Request;
+use pando_shim::Request;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -89,16 +89,16 @@ pub(crate) fn reload(daemon: &Rc<Daemon>) -> Reloaded {
     reloaded
 }
 
-/// From now on logs have another bound: the seeds of the guests that run hear of it.
+/// From now on logs have another bound: the shims of the guests that run hear of it.
 fn bound_logs(daemon: &Daemon, bound: LogBound) {
     if !daemon.logs.go_by(bound) {
         return;
     }
     for guest in daemon.guests.borrow().values() {
         if let Ok(running) = guest.life()
-            && let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[])
+            && let Err(error) = running.link.shim().send(Request::Log { bound: daemon.logs.bound() }, &[])
         {
-            tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+            tracing::warn!(%error, guest = %guest.name, "its shim did not hear how large its log may be now");
         }
     }
 }

@@ -64,8 +64,8 @@ pub fn trees() -> Vec<Vec<u8>> {
 }
 
 /// A file of an image, as a whole.
-pub fn sheet(data: &[u8]) {
-    let file = pando_kernel::memory_file::sealed("sheet", data, false).expect("a memory file");
+pub fn image_file(data: &[u8]) {
+    let file = pando_kernel::memory::file::sealed("image_file", data, false).expect("a memory file");
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()));
     for kind in [Kind::About, Kind::Tree, Kind::Memory] {
         let Ok(opened) = Opened::open(&path, kind) else { continue };
@@ -114,8 +114,8 @@ pub fn proc_files(data: &[u8]) {
     }
 }
 
-/// Seeds of a fuzzer for [`sheet`]: a whole file of each kind.
-pub fn sheets() -> Vec<Vec<u8>> {
+/// Seeds of a fuzzer for [`image_file`]: a whole file of each kind.
+pub fn image_files() -> Vec<Vec<u8>> {
     vec![crate::disk::image_file::bytes_of(Kind::About, b"{}")]
 }
 

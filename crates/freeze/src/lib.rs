@@ -57,19 +57,21 @@ mod stop;
 mod subject;
 mod trampoline;
 
-pub use bpf::task_iterator::Onlooker;
+pub use bpf::task_iterator::TaskIterator;
 pub use bpf::touched::{Entries, Since, Touched};
 pub use capture::generators::Generator;
 pub use clone::error::CloneError;
 pub use clone::frozen::Frozen;
 pub use clone::holder::{Holder, program};
 pub use clone::revival::{Revived, revive};
-pub use clone::start::{Cradle, Going, Ready, Target};
-pub use disk::image_file::{Kind, Sheet, SheetError, VERSION, open_sheet, read_sheet, write_sheet};
-pub use disk::load::{LONGEST_TREE, ThawError, adopt, put_anew, thaw};
+pub use clone::start::{Going, Handoff, Ready, Target};
+pub use disk::image_file::{
+    ImageFile, ImageFileError, Kind, VERSION, open_image_file, read_image_file, write_image_file,
+};
+pub use disk::load::{LONGEST_TREE, LoadError, adopt, load, put_anew};
 pub use disk::needed_calls::NeededCall;
 pub use disk::powers::Powers;
-pub use freeze::migrate::{Bed, Moved, TransplantError, transplant};
+pub use freeze::migrate::{Bed, MigrateError, Moved, migrate};
 pub use freeze::{Manner, freeze, freeze_and_end, freeze_with};
 pub use image::connection::{Connection, Ends, Peer, is_loopback};
 pub use image::dormancy::Dormancy;

@@ -1,6 +1,6 @@
 //! What to freeze, as the caller describes it.
 
-use crate::bpf::task_iterator::Onlooker;
+use crate::bpf::task_iterator::TaskIterator;
 use crate::inspect::descriptors::Outside;
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub struct Subject<'a> {
     /// What is given to each guest in its network namespace. None where that is not its own, or nobody is to ask.
     pub network: Option<&'a GivenNetwork>,
     /// What tells of processes while they stand still; without it each is asked, and they stand still for longer.
-    pub onlooker: Option<&'a Onlooker>,
+    pub task_iterator: Option<&'a TaskIterator>,
 }
 
 /// A place where each guest of a kind has something mounted.

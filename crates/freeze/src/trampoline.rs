@@ -14,8 +14,8 @@
 
 use crate::image::memory::USER_END;
 use crate::image::{Area, AreaKind, Thread};
-use pando_kernel::foreign_memory;
 use pando_kernel::trace::Registers;
+use pando_kernel::trace::foreign_memory;
 use std::ops::Range;
 
 /// What the memory file is called that holds a script.

@@ -51,7 +51,7 @@ const MOST: u32 = u32::MAX - 1;
 /// The most bytes read of either file.
 pub const LONGEST: u64 = 4 << 20;
 
-/// The most further groups of a user: what the seed takes.
+/// The most further groups of a user: what the shim takes.
 const MOST_GROUPS: usize = 256;
 
 impl Account {

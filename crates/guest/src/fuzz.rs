@@ -36,7 +36,7 @@ pub fn settings(data: &[u8]) {
 /// What users write: sources and names.
 pub fn words(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    source::fuzz::notation(&text);
+    source::fuzz::syntax(&text);
     if let Ok(name) = text.parse::<GuestName>() {
         assert!(!name.as_ref().contains(['/', '\0', '\n']) && !name.as_ref().starts_with('.'));
     }

@@ -1,17 +1,17 @@
-//! From a plan to a process: opens what the plan wants, and hands both to a seed.
+//! From a plan to a process: opens what the plan wants, and hands both to a shim.
 
 use crate::devices;
 use crate::given_device;
 use crate::plan::{Plan, Want};
 use crate::root::Owner;
-use crate::seed::SeedLink;
+use crate::shim::ShimLink;
 use crate::volume;
 use pando_api::Volume;
 use pando_kernel::mistake::planted;
 use pando_kernel::mount::{Attributes, Tree};
-use pando_kernel::{CallError, Context, memory_file, packet};
+use pando_kernel::{CallError, Context, memory, socket::packet};
 use pando_limit::view::View;
-use pando_seed::{ADMITTED, IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
+use pando_shim::{ADMITTED, IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs::File;
@@ -36,7 +36,7 @@ pub struct Supplies<'a> {
     /// The caller's standard descriptors, or the socket for a terminal's master.
     pub stdio: &'a [OwnedFd],
     /// The pid of the guest's first process on the host.
-    pub trunk: Option<i32>,
+    pub init: Option<i32>,
     /// The process whose mounts are seen in place of the first process's, and whose objects of System V: one in a
     /// transaction's view.
     pub view_of: Option<i32>,
@@ -52,10 +52,10 @@ pub struct Supplies<'a> {
     pub names: Option<(&'a Path, &'a Path)>,
 }
 
-/// A launch that was sent to a seed.
+/// A launch that was sent to a shim.
 #[derive(Debug)]
 pub struct Launched {
-    /// Where the process reports: see [`crate::seed::read_report`].
+    /// Where the process reports: see [`crate::shim::read_report`].
     pub report: OwnedFd,
 }
 
@@ -75,8 +75,8 @@ impl AsFd for Supply<'_> {
 }
 
 /// Opens what the plan wants and sends the launch. The answer comes on the link.
-pub fn launch(link: &SeedLink, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<Launched, CallError> {
-    let what = || "sending a plan to a seed".into();
+pub fn launch(link: &ShimLink, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<Launched, CallError> {
+    let what = || "sending a plan to a shim".into();
     let start = plan.start.ok_or_else(|| std::io::Error::other("it begins no process")).context(what)?;
     let (steps, opened) = (steps(plan)?, supplies.open(plan)?);
     let (report, theirs) = packet::pair().context(|| "making a socket pair".into())?;
@@ -131,7 +131,7 @@ fn roused(allowed: &CpuSet) -> Vec<u8> {
 
 /// A plan's steps, as a file in memory.
 fn steps(plan: &Plan) -> Result<OwnedFd, CallError> {
-    memory_file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())
+    memory::file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())
 }
 
 impl<'a> Supplies<'a> {
@@ -171,9 +171,8 @@ impl<'a> Supplies<'a> {
                 volume::tree(&self.volumes[number], self.owner.map(|owner| owner.namespace)).map(own)
             }
             Want::Namespace(name) => {
-                let trunk =
-                    self.trunk.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
-                let owner = self.view_of.filter(|_| ["mnt", "ipc"].contains(&name)).unwrap_or(trunk);
+                let init = self.init.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
+                let owner = self.view_of.filter(|_| ["mnt", "ipc"].contains(&name)).unwrap_or(init);
                 let path = format!("/proc/{owner}/ns/{name}");
                 File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
             }

@@ -2,15 +2,15 @@
 //!
 //! Data flows one way: a [`Spec`](pando_api::Spec), what the user said, becomes a [`Plan`](plan::Plan), every step
 //! resolved and checked, plain data that needs no privilege; the plan and the file descriptors it wants go to a
-//! [seed](pando_seed), which takes the steps.
+//! [shim](pando_shim), which takes the steps.
 //!
 //! ```text
-//!   Spec ──plan──▶ Plan (steps + wants) ──launch──▶ seed ──▶ trunk, the guest's first process
+//!   Spec ──plan──▶ Plan (steps + wants) ──launch──▶ shim ──▶ init, the guest's first process
 //!                         ▲                  ▲
 //!            policy (capabilities,     root (layers ▷ overlay), devices, volumes: detached trees, undone by drop
 //!            seccomp, masks, limits)
 //!
-//!   spawner: a small process that makes seeds, each in its slot: cgroups, range of ids, namespaces
+//!   spawner: a small process that makes shims, each in its slot: cgroups, range of ids, namespaces
 //! ```
 
 #![forbid(unsafe_code)]
@@ -29,8 +29,8 @@ pub mod places;
 pub mod plan;
 pub mod policy;
 pub mod root;
-pub mod seed;
 pub mod settings;
+pub mod shim;
 pub mod slot;
 pub mod source;
 mod spare;

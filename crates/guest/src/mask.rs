@@ -5,7 +5,7 @@
 //! one contains another (ELOOP), and the host's root contains everything. So it is made in each guest's upper
 //! directory, ahead of its start.
 
-use crate::source::{Hidden, Treatment, Veil, is_private, lacks};
+use crate::source::{Hidden, HostFilter, Treatment, is_private, lacks};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use std::fs::Metadata;
@@ -23,9 +23,10 @@ pub fn make(into: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Result<()
     let host = Path::new("/");
     let top = host.metadata().context(|| "looking at /".into())?;
     own(into, &top).context(|| format!("making the mask at {}", into.display()))?;
-    let veil = Veil::over(host, expose, leave_out);
-    let private = if shows_private(expose) { veil.private() } else { lately_private(&veil, expose, leave_out) };
-    for hidden in veil.hidden().into_iter().chain(private) {
+    let host_filter = HostFilter::over(host, expose, leave_out);
+    let private =
+        if shows_private(expose) { host_filter.private() } else { lately_private(&host_filter, expose, leave_out) };
+    for hidden in host_filter.hidden().into_iter().chain(private) {
         hide(into, &hidden).context(|| format!("hiding {} from guests", hidden.path.display()))?;
     }
     Ok(())
@@ -33,7 +34,7 @@ pub fn make(into: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Result<()
 
 /// What was private a moment ago and still is. Where the kernel keeps a guest from such files it is for convenience
 /// that they are out of the way, and a walk through /etc and /var is too dear for each guest.
-fn lately_private(veil: &Veil, expose: &[PathBuf], leave_out: &[PathBuf]) -> Vec<Hidden> {
+fn lately_private(host_filter: &HostFilter, expose: &[PathBuf], leave_out: &[PathBuf]) -> Vec<Hidden> {
     const MOMENT: Duration = Duration::from_secs(60);
     type Walk = (Instant, [Vec<PathBuf>; 2], Vec<Hidden>);
     static LAST: Mutex<Option<Walk>> = Mutex::new(None);
@@ -41,7 +42,7 @@ fn lately_private(veil: &Veil, expose: &[PathBuf], leave_out: &[PathBuf]) -> Vec
     let asked = [expose.to_vec(), leave_out.to_vec()];
     let (_, _, found) = match last.take().filter(|(at, of, _)| at.elapsed() < MOMENT && *of == asked) {
         Some(walk) => last.insert(walk),
-        None => last.insert((Instant::now(), asked, veil.private())),
+        None => last.insert((Instant::now(), asked, host_filter.private())),
     };
     found.iter().filter(|hidden| is_private(&hidden.path)).cloned().collect()
 }
@@ -64,7 +65,7 @@ pub fn on_top(expose: &[PathBuf], leave_out: &[PathBuf]) -> Vec<PathBuf> {
     if expose.is_empty() {
         return Vec::new();
     }
-    let hidden = Veil::over(Path::new("/"), expose, leave_out).hidden();
+    let hidden = HostFilter::over(Path::new("/"), expose, leave_out).hidden();
     let below = |path: &&PathBuf| hidden.iter().any(|one| path.starts_with(&one.path) && **path != one.path);
     expose.iter().filter(below).cloned().collect()
 }

@@ -45,14 +45,14 @@ impl Places {
         self.run().join("pando.sock")
     }
 
-    /// The sockets of the seeds, by slot.
-    pub fn seeds(&self) -> PathBuf {
+    /// The sockets of the shims, by slot.
+    pub fn shims(&self) -> PathBuf {
         self.run().join("seeds")
     }
 
-    /// The socket of one seed.
-    pub fn seed(&self, slot: u32) -> PathBuf {
-        self.seeds().join(slot.to_string())
+    /// The socket of one shim.
+    pub fn shim(&self, slot: u32) -> PathBuf {
+        self.shims().join(slot.to_string())
     }
 
     /// What is known of running guests.

@@ -5,10 +5,10 @@
 //! is ever chowned.
 
 use crate::{own_disk, spare};
-use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::file::fs_owner::FsOwner;
+use pando_kernel::mount::overlay::Overlay;
+use pando_kernel::mount::stranger::seen_by_stranger;
 use pando_kernel::mount::{Attributes, Tree};
-use pando_kernel::overlay::Overlay;
-use pando_kernel::stranger::seen_by_stranger;
 use pando_kernel::{CallError, Context};
 use pando_limit::disk::{Image, Lifted};
 use pando_store::{Backend, LayerId, LayerMounts, Mounted as MountedLayer, Store, StoreError};

@@ -1,12 +1,12 @@
 //! Slots: the numbers that a machine's running guests are told apart by.
 //!
-//! A slot is a range of 65,536 ids, a cgroup and a seed's socket. It is held by the lock of a file in a directory that
+//! A slot is a range of 65,536 ids, a cgroup and a shim's socket. It is held by the lock of a file in a directory that
 //! is root's alone, so that it comes free with the last process that has the file open, whatever happens, and only root
 //! can hold one. The directory is the machine's, not a state root's: daemons with different roots never share a range.
 
 use crate::sub_ids::GivenIds;
-use pando_kernel::lock;
-use pando_kernel::trusted_directory::TrustedDirectory;
+use pando_kernel::file::lock;
+use pando_kernel::file::trusted_directory::TrustedDirectory;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -22,7 +22,7 @@ const DIRECTORY: &str = "pando-slots";
 const FIRST_ID: u32 = 0x0008_0000;
 
 /// How many ranges of 65,536 it holds.
-pub const SLOTS: u32 = (0x6fff_ffff - FIRST_ID) / pando_kernel::id_map::IDS;
+pub const SLOTS: u32 = (0x6fff_ffff - FIRST_ID) / pando_kernel::namespace::id_map::IDS;
 
 /// A slot that is held.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Slot {
 
 /// The first host id of a slot's range.
 pub fn first_id(number: u32) -> u32 {
-    FIRST_ID + number * pando_kernel::id_map::IDS
+    FIRST_ID + number * pando_kernel::namespace::id_map::IDS
 }
 
 /// How many slots in a row may be passed over because a socket has the name that earlier releases held them by.
@@ -48,7 +48,7 @@ pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
     let given = GivenIds::of_this_machine();
     for offset in 0..SLOTS {
         let number = (hint + offset) % SLOTS;
-        if given.has_any(first_id(number), pando_kernel::id_map::IDS) {
+        if given.has_any(first_id(number), pando_kernel::namespace::id_map::IDS) {
             continue;
         }
         // A guest that an earlier release started holds a name. A user who takes many of them keeps no daemon from a

@@ -1,14 +1,14 @@
-//! The spawner: a small process with one thread that makes seeds.
+//! The spawner: a small process with one thread that makes shims.
 //!
 //! Making one takes a good part of a millisecond, so the daemon asks ahead. The daemon's end of the socket
-//! is its life: when that closes, the spawner ends, and with it the seeds that nobody connected to.
+//! is its life: when that closes, the spawner ends, and with it the shims that nobody connected to.
 
 use crate::places::Places;
-use crate::seed::PROGRAM;
+use crate::shim::PROGRAM;
 use crate::slot::{self, Slot};
 use pando_kernel::cgroup::{Entrances, Field, Hierarchies, Plot};
-use pando_kernel::{CallError, Context, id_map, memory_file, packet};
-use pando_seed::{Namespaces, Scopes};
+use pando_kernel::{CallError, Context, memory, namespace::id_map, socket::packet};
+use pando_shim::{Namespaces, Scopes};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::Resource;
@@ -18,9 +18,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// What a seed is made with: its namespaces and scopes.
+/// What a shim is made with: its namespaces and scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SeedKind {
+pub struct ShimKind {
     /// In a user namespace of its own.
     pub user_namespace: bool,
     /// In a network namespace of its own, with nothing but a loopback device.
@@ -29,20 +29,20 @@ pub struct SeedKind {
     pub scopes: Scopes,
 }
 
-/// A seed, as the spawner tells of it. A user namespace's descriptor comes along, if it has one.
+/// A shim, as the spawner tells of it. A user namespace's descriptor comes along, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MadeSeed {
-    /// The number of the seed's slot.
+pub struct MadeShim {
+    /// The number of the shim's slot.
     pub slot: u32,
-    /// The seed's pid on the host.
+    /// The shim's pid on the host.
     pub pid: i32,
 }
 
 /// The largest message in either direction.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// The answer to a [`SeedKind`]: a seed, or why it could not be made.
-pub type Answer = Result<MadeSeed, String>;
+/// The answer to a [`ShimKind`]: a shim, or why it could not be made.
+pub type Answer = Result<MadeShim, String>;
 
 /// The soft limit on open files that guests begin with, as systemd recommends: programs that use select(2) break above
 /// it.
@@ -62,7 +62,7 @@ pub fn serve(places: &Places, socket: &OwnedFd) -> Result<(), CallError> {
     loop {
         let kind = match request(socket, sown.is_none())? {
             Request::None => None,
-            Request::Seed(kind) => Some(kind),
+            Request::Shim(kind) => Some(kind),
             Request::End => return Ok(()),
         };
         let next = kind.map(|kind| spawner.sow(kind?, &mut hint).map_err(|error| error.to_string()));
@@ -71,7 +71,7 @@ pub fn serve(places: &Places, socket: &OwnedFd) -> Result<(), CallError> {
         let (answer, namespace): (Answer, _) = match made {
             Ok(made) => {
                 unused.keep(made.handshake);
-                (Ok(made.seed), made.namespace)
+                (Ok(made.shim), made.namespace)
             }
             Err(message) => (Err(message), None),
         };
@@ -86,8 +86,8 @@ pub fn serve(places: &Places, socket: &OwnedFd) -> Result<(), CallError> {
 enum Request {
     /// Nothing yet.
     None,
-    /// A seed, or something that cannot be read.
-    Seed(Result<SeedKind, String>),
+    /// A shim, or something that cannot be read.
+    Shim(Result<ShimKind, String>),
     /// Nothing any more.
     End,
 }
@@ -100,14 +100,14 @@ fn request(socket: &OwnedFd, wait: bool) -> Result<Request, CallError> {
         Ok((_, 0)) => Ok(Request::End),
         Ok((_, length)) => {
             let kind = postcard::from_bytes(bytes.get(..length).unwrap_or_default());
-            Ok(Request::Seed(kind.map_err(|error| format!("reading a request: {error}"))))
+            Ok(Request::Shim(kind.map_err(|error| format!("reading a request: {error}"))))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(Request::None),
         Err(errno) => Err(io::Error::from(errno)).context(|| "waiting for the daemon".into()),
     }
 }
 
-/// The handshakes of seeds that nobody has connected to: they end with the spawner, whose end of the socket they watch.
+/// The handshakes of shims that nobody has connected to: they end with the spawner, whose end of the socket they watch.
 #[derive(Debug, Default)]
 struct Unused {
     handshakes: Vec<OwnedFd>,
@@ -115,7 +115,7 @@ struct Unused {
 }
 
 impl Unused {
-    /// Keeps one more. Seeds that found a client have closed theirs; looking for those at every doubling costs each
+    /// Keeps one more. Shims that found a client have closed theirs; looking for those at every doubling costs each
     /// only a few looks.
     fn keep(&mut self, handshake: OwnedFd) {
         const FEW: usize = 16;
@@ -140,30 +140,30 @@ struct Spawner<'a> {
 
 /// A seed that was ordered.
 struct Sown {
-    kind: SeedKind,
+    kind: ShimKind,
     slot: Slot,
     plot: Plot,
     handshake: Handshake,
 }
 
-/// A seed in its place.
+/// A shim in its place.
 struct Made {
-    seed: MadeSeed,
+    shim: MadeShim,
     namespace: Option<OwnedFd>,
     handshake: OwnedFd,
 }
 
-/// The process that seeds are forked from: see `nursery.rs` of the seed. It ends when this value goes.
+/// The process that shims are forked from: see `nursery.rs` of the shim. It ends when this value goes.
 #[derive(Debug)]
 struct Nursery(OwnedFd);
 
 impl Nursery {
     fn start() -> Result<Self, CallError> {
-        let program = memory_file::sealed("pando-seed", PROGRAM, true)
-            .context(|| "putting the seed's program into memory".into())?;
+        let program = memory::file::sealed("pando-shim", PROGRAM, true)
+            .context(|| "putting the shim's program into memory".into())?;
         let (ours, theirs) = packet::pair().context(|| "making a socket pair".into())?;
         Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-            .arg0("pando-seed")
+            .arg0("pando-shim")
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))
@@ -174,7 +174,7 @@ impl Nursery {
         Ok(Self(ours))
     }
 
-    /// Orders a seed: it has a handshake, a socket to listen on, a slot to hold, and cgroups to live in.
+    /// Orders a shim: it has a handshake, a socket to listen on, a slot to hold, and cgroups to live in.
     fn order(&self, handshake: &OwnedFd, listener: &OwnedFd, lock: &OwnedFd, into: &Entrances) -> io::Result<()> {
         let mut fds = vec![handshake.as_fd(), listener.as_fd(), lock.as_fd()];
         fds.extend(into.unified.iter().chain(&into.tasks).map(AsFd::as_fd));
@@ -183,8 +183,8 @@ impl Nursery {
 }
 
 impl Spawner<'_> {
-    /// Has a seed made, which then makes its namespaces. `hint`: the slot to try first.
-    fn sow(&self, kind: SeedKind, hint: &mut u32) -> Result<Sown, CallError> {
+    /// Has a shim made, which then makes its namespaces. `hint`: the slot to try first.
+    fn sow(&self, kind: ShimKind, hint: &mut u32) -> Result<Sown, CallError> {
         let slot = slot::claim(*hint).context(|| "taking a slot".into())?;
         let slot =
             slot.ok_or_else(|| io::Error::other("all are taken")).context(|| "taking a slot for a guest".into())?;
@@ -200,22 +200,22 @@ impl Spawner<'_> {
         }
     }
 
-    /// What was made of a seed that came to nothing goes again; whatever cannot is found and removed when the slot is
+    /// What was made of a shim that came to nothing goes again; whatever cannot is found and removed when the slot is
     /// next used.
     fn clear(&self, slot: &Slot, plot: &Plot) {
         let _ = plot.remove();
-        let _ = std::fs::remove_file(self.places.seed(slot.number));
+        let _ = std::fs::remove_file(self.places.shim(slot.number));
     }
 
-    fn order(&self, kind: SeedKind, slot: &Slot, plot: &Plot) -> Result<Handshake, CallError> {
-        let path = self.places.seed(slot.number);
+    fn order(&self, kind: ShimKind, slot: &Slot, plot: &Plot) -> Result<Handshake, CallError> {
+        let path = self.places.shim(slot.number);
         // A name left by a crash: the slot was free, so nobody listens there.
         let _ = std::fs::remove_file(&path);
         let listener = packet::listen(&path).context(|| format!("listening at {}", path.display()))?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().context(|| "making a socket pair".into())?;
         self.nursery
             .order(&theirs.into(), &listener, &slot.lock, &plot.entrances()?)
-            .context(|| "ordering a seed".into())?;
+            .context(|| "ordering a shim".into())?;
         let mut namespaces = Namespaces::empty();
         namespaces.set(Namespaces::USER, kind.user_namespace);
         namespaces.set(Namespaces::NET, kind.network_namespace);
@@ -224,13 +224,13 @@ impl Spawner<'_> {
         Ok(handshake)
     }
 
-    /// Settles a seed into its place.
+    /// Settles a shim into its place.
     fn settle(&self, sown: Sown) -> Result<Made, CallError> {
         let Sown { kind, slot, plot, mut handshake } = sown;
         match settled(kind, &slot, &plot, &mut handshake) {
-            Ok((seed, namespace)) => Ok(Made { seed, namespace, handshake: OwnedFd::from(handshake.0) }),
+            Ok((shim, namespace)) => Ok(Made { shim, namespace, handshake: OwnedFd::from(handshake.0) }),
             Err(error) => {
-                // A seed whose handshake ends goes.
+                // A shim whose handshake ends goes.
                 drop(handshake);
                 self.clear(&slot, &plot);
                 Err(error)
@@ -240,11 +240,11 @@ impl Spawner<'_> {
 }
 
 fn settled(
-    kind: SeedKind,
+    kind: ShimKind,
     slot: &Slot,
     plot: &Plot,
     handshake: &mut Handshake,
-) -> Result<(MadeSeed, Option<OwnedFd>), CallError> {
+) -> Result<(MadeShim, Option<OwnedFd>), CallError> {
     let pid = handshake.hear("entering its cgroups or making namespaces (user.max_user_namespaces may be 0)")?;
     if kind.user_namespace {
         id_map::write(pid, slot::first_id(slot.number))?;
@@ -253,28 +253,28 @@ fn settled(
     handshake.say(0)?;
     handshake.hear("becoming root of its namespaces")?;
     let namespace = kind.user_namespace.then(|| id_map::open(pid)).transpose()?;
-    Ok((MadeSeed { slot: slot.number, pid }, namespace))
+    Ok((MadeShim { slot: slot.number, pid }, namespace))
 }
 
-/// The seed's first words: see its `main.rs`.
+/// The shim's first words: see its `main.rs`.
 struct Handshake(std::os::unix::net::UnixStream);
 
 impl Handshake {
-    /// Says which namespaces the seed is to make, and in whose name. In one write, for it is woken by the first word.
+    /// Says which namespaces the shim is to make, and in whose name. In one write, for it is woken by the first word.
     fn begin(&mut self, wanted: u32, owner: u32) -> Result<(), CallError> {
         let words = [wanted.to_le_bytes(), owner.to_le_bytes()];
-        self.0.write_all(words.as_flattened()).context(|| "speaking to a seed".into())
+        self.0.write_all(words.as_flattened()).context(|| "speaking to a shim".into())
     }
 
     fn say(&mut self, word: u32) -> Result<(), CallError> {
-        self.0.write_all(&word.to_le_bytes()).context(|| "speaking to a seed".into())
+        self.0.write_all(&word.to_le_bytes()).context(|| "speaking to a shim".into())
     }
 
     fn hear(&mut self, doing: &str) -> Result<i32, CallError> {
         let mut word = [0; 4];
-        self.0.read_exact(&mut word).context(|| format!("waiting for a seed that was {doing}"))?;
+        self.0.read_exact(&mut word).context(|| format!("waiting for a shim that was {doing}"))?;
         match i32::from_le_bytes(word) {
-            errno if errno < 0 => Err(io::Error::from_raw_os_error(-errno)).context(|| format!("in a seed, {doing}")),
+            errno if errno < 0 => Err(io::Error::from_raw_os_error(-errno)).context(|| format!("in a shim, {doing}")),
             word => Ok(word),
         }
     }

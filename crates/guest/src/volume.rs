@@ -2,7 +2,7 @@
 
 use pando_api::Volume;
 use pando_kernel::mount::{self, Attributes, MountEntry, Tree};
-use pando_kernel::{CallError, Context, mount_lock};
+use pando_kernel::{CallError, Context};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn tree(volume: &Volume, user_namespace: Option<BorrowedFd<'_>>) -> Result<T
     tree.set_attributes(true, attributes)?;
     if volume.read_only && user_namespace.is_some() {
         // Root in there could make it writable again: a guest may have CAP_SYS_ADMIN over its own mounts.
-        return mount_lock::lock(tree).context(|| format!("locking the volume {}", volume.source));
+        return mount::lock::lock(tree).context(|| format!("locking the volume {}", volume.source));
     }
     Ok(tree)
 }

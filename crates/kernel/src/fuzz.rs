@@ -1,13 +1,15 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
 use crate::probe::btf;
-use crate::{fanotify, memory_map, mount, netlink_dump, process, socket_peek, swap_files, unix_diag};
+use crate::{
+    file::fanotify, filesystem::swap_files, memory, mount, network::netlink_dump, process, socket, socket::unix_diag,
+};
 
 /// Texts of /proc: names in them are any bytes that their owners chose.
 pub fn proc_texts(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n').count();
     assert!(mount::entries(data).count() <= lines && swap_files::parse(data).len() <= lines);
-    assert!(memory_map::listed(1, data).len() <= lines);
+    assert!(memory::map::listed(1, data).len() <= lines);
     let text = String::from_utf8_lossy(data);
     for number in 0..60 {
         assert!(process::field(&text, number).is_none_or(|word| !word.contains([' ', ')'])));
@@ -27,5 +29,5 @@ pub fn messages(data: &[u8]) {
     while let Some(event) = fanotify::next_event(&mut rest) {
         let _ = fanotify::opening(event);
     }
-    let _ = (socket_peek::numbers(data), btf::function(data, "f"));
+    let _ = (socket::peek::numbers(data), btf::function(data, "f"));
 }

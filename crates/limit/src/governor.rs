@@ -12,12 +12,12 @@
 //! From outside it cannot be seen what a group *would* use. A group that uses something while the machine is full is
 //! taken to want more, on trial. If it then does not use what it could, it is content for a while, and what it uses is
 //! taken off what the others share. One that is idle keeps the weight that honours its reservation the moment it wakes.
-//! Those that want everything have accounts besides ([`Arrears`](crate::arrears)), and where weights do not help a
-//! group with a reservation, the others get bounds for a time ([`Restraint`](crate::restraint)).
+//! Those that want everything have accounts besides ([`Deficit`](crate::deficit)), and where weights do not help a
+//! group with a reservation, the others get bounds for a time ([`Throttle`](crate::throttle)).
 
-use crate::arrears::Arrears;
+use crate::deficit::Deficit;
 use crate::entitlement::{Claim, Scale, worth};
-use crate::restraint::{Party, Restraint, WAITING};
+use crate::throttle::{Party, Throttle, WAITING};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ struct Member {
     told: u64,
     /// Seconds since the look before the last.
     span: f64,
-    arrears: Arrears,
+    deficit: Deficit,
     /// The part of the time in which one of its processes waited, where the kernel tells.
     waits: Option<f64>,
     /// Whether the others are restrained for its sake.
@@ -95,7 +95,7 @@ pub struct Governor<K> {
     members: BTreeMap<K, Member>,
     processors: u32,
     scale: Scale,
-    restraint: Restraint,
+    throttle: Throttle,
     /// Looks since it began to matter.
     looks: u32,
 }
@@ -103,8 +103,8 @@ pub struct Governor<K> {
 impl<K: Ord + Clone> Governor<K> {
     /// One for a machine of so many processors.
     pub fn new(processors: u32, scale: Scale) -> Self {
-        let (members, restraint) = (BTreeMap::new(), Restraint::default());
-        Self { members, processors: processors.max(1), scale, restraint, looks: 0 }
+        let (members, throttle) = (BTreeMap::new(), Throttle::default());
+        Self { members, processors: processors.max(1), scale, throttle, looks: 0 }
     }
 
     /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if another
@@ -119,7 +119,7 @@ impl<K: Ord + Clone> Governor<K> {
             spell: TRIAL,
             told,
             span: 0.0,
-            arrears: Arrears::default(),
+            deficit: Deficit::default(),
             waits: None,
             protected: false,
             held: None,
@@ -203,9 +203,9 @@ impl<K: Ord + Clone> Governor<K> {
         /// A smaller change is not worth telling the kernel.
         const WORTH_TELLING: f64 = 0.1;
         if !self.matters() {
-            self.restraint = Restraint::default();
+            self.throttle = Throttle::default();
         }
-        let (on, value) = (self.restraint.is_on(), self.worth_to_all_awake());
+        let (on, value) = (self.throttle.is_on(), self.worth_to_all_awake());
         let mut changed = Vec::new();
         for (key, member) in &mut self.members {
             let due = member.claim.entitlement(value).max(IDLE);
@@ -237,9 +237,9 @@ impl<K: Ord + Clone> Governor<K> {
             waits: member.waits,
         };
         let parties: Vec<Party> = self.members.values().filter(|member| member.is_awake()).map(party).collect();
-        let was_on = self.restraint.is_on();
-        self.restraint.look(&parties);
-        if self.restraint.is_on() && !was_on {
+        let was_on = self.throttle.is_on();
+        self.throttle.look(&parties);
+        if self.throttle.is_on() && !was_on {
             for member in self.members.values_mut() {
                 member.protected = member.is_awake() && party(member).is_short();
             }
@@ -272,7 +272,7 @@ impl<K: Ord + Clone> Governor<K> {
             if asleep(&member) {
                 claim.share + claim.reserve * unit * WAKING
             } else {
-                claim.weight(value) * member.arrears.lean()
+                claim.weight(value) * member.deficit.lean()
             }
         };
         let weights: Vec<f64> = self.members.values().map(weight).collect();
@@ -299,9 +299,9 @@ impl<K: Ord + Clone> Governor<K> {
             among.fold((0.0, 0.0), |(had, due), member| (had + member.rate, due + member.claim.entitlement(value)));
         for member in self.members.values_mut() {
             if counts(member) {
-                member.arrears.count(member.claim.entitlement(value) / due * had, member.rate, member.span);
+                member.deficit.count(member.claim.entitlement(value) / due * had, member.rate, member.span);
             } else {
-                member.arrears = Arrears::default();
+                member.deficit = Deficit::default();
             }
         }
     }

@@ -19,9 +19,9 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
-mod arrears;
 pub mod block_device;
 pub mod ceilings;
+mod deficit;
 pub mod disk;
 pub mod entitlement;
 #[cfg(feature = "fuzz")]
@@ -34,15 +34,15 @@ pub mod meter;
 pub mod oom;
 pub mod open_files;
 pub mod process_bound;
-pub mod promptness;
 pub mod quantity;
 pub mod quota;
 pub mod reclaim;
 mod refusal;
-mod restraint;
 pub mod ring;
 pub mod setting;
+pub mod slice_latency;
 pub mod socket_bound;
+mod throttle;
 pub mod usage;
 pub mod view;
 pub mod waiting;

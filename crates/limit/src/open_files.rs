@@ -134,7 +134,7 @@ fn limits(pid: Pid) -> std::io::Result<Rlimit> {
     if pid == rustix::process::getpid() {
         return Ok(getrlimit(Resource::Nofile));
     }
-    let text = pando_kernel::proc_file::text(format!("/proc/{}/limits", pid.as_raw_nonzero()))?;
+    let text = pando_kernel::file::proc_file::text(format!("/proc/{}/limits", pid.as_raw_nonzero()))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"));
     let mut words = line.ok_or_else(|| std::io::Error::other("no limit of open files"))?.split_ascii_whitespace();
     let mut number = || words.next().and_then(|word| word.parse().ok());

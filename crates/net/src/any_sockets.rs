@@ -55,7 +55,7 @@ fn processes() -> BTreeMap<u64, String> {
         if !process.file_name().to_string_lossy().bytes().all(|digit| digit.is_ascii_digit()) {
             continue;
         }
-        let name = pando_kernel::proc_file::text(process.path().join("comm")).unwrap_or_default();
+        let name = pando_kernel::file::proc_file::text(process.path().join("comm")).unwrap_or_default();
         // A program chooses its own name: nothing of it drives a terminal.
         let name = name.trim().escape_debug().to_string();
         let links = entries(&process.path().join("fd")).filter_map(|fd| std::fs::read_link(fd.path()).ok());

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::Hook;
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;

@@ -1,14 +1,14 @@
-//! From a plan to a process: a seed is begun, and sent batch after batch of the plan with the descriptors that it
+//! From a plan to a process: a shim is begun, and sent batch after batch of the plan with the descriptors that it
 //! wants.
 
 use crate::plan::mount_options::Change;
 use crate::plan::{Batch, Plan, Want, Word};
 use anyhow::{Context, Result, anyhow, bail};
-use pando_guest::seed::PROGRAM;
+use pando_guest::shim::PROGRAM;
+use pando_kernel::file::tree_copy::Copying;
 use pando_kernel::mount::{Attributes, Tree};
-use pando_kernel::tree_copy::Copying;
-use pando_kernel::{memory_file, packet, pidfd};
-use pando_seed::{DIRECT, IN_FILE, IN_MESSAGE, MAX_MESSAGE, MAX_REST, Report};
+use pando_kernel::{memory, process::pidfd, socket::packet};
+use pando_shim::{DIRECT, IN_FILE, IN_MESSAGE, MAX_MESSAGE, MAX_REST, Report};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use serde_json::Value;
 use std::fs::File;
@@ -117,18 +117,19 @@ pub(crate) fn launch(plan: Plan, mut supplies: Supplies, helper: &mut dyn Helper
     Ok(Launched { pid: way.pid, process, report: ours, plan })
 }
 
-/// Begins a seed, out of sealed memory.
+/// Begins a shim, out of sealed memory.
 fn begin(socket: OwnedFd) -> Result<Child> {
-    let program = memory_file::sealed("pando-seed", PROGRAM, true).context("putting the seed's program into memory")?;
+    let program =
+        memory::file::sealed("pando-shim", PROGRAM, true).context("putting the shim's program into memory")?;
     Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
-        .arg0("pando-seed")
+        .arg0("pando-shim")
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .context("starting the seed")
+        .context("starting the shim")
 }
 
 /// Sends steps and what they want.
@@ -139,7 +140,7 @@ pub(crate) fn send(socket: &OwnedFd, batch: &Batch, supplies: &mut Supplies) -> 
     let sent = if message.len() <= MAX_REST {
         packet::send(socket, &message, &fds)
     } else {
-        let steps = memory_file::sealed("pando-plan", &batch.steps, false).context("putting a plan into memory")?;
+        let steps = memory::file::sealed("pando-plan", &batch.steps, false).context("putting a plan into memory")?;
         fds.push(steps.as_fd());
         packet::send(socket, &[IN_FILE], &fds)
     };
@@ -249,15 +250,14 @@ impl Supplies {
                 };
                 fd.with_context(|| format!("copying descriptor {number}"))
             }
-            Want::Inherited(number) => {
-                pando_kernel::inheritance::copy_of(*number).with_context(|| format!("copying descriptor {number}"))
-            }
+            Want::Inherited(number) => pando_kernel::process::inheritance::copy_of(*number)
+                .with_context(|| format!("copying descriptor {number}")),
             Want::Console => copy(self.console.as_ref()),
             Want::Listener => copy(self.listener.as_ref()),
             Want::State => {
                 let text = self.state.clone().unwrap_or_default().to_string();
                 let file =
-                    memory_file::sealed("state", text.as_bytes(), false).context("putting the state into memory")?;
+                    memory::file::sealed("state", text.as_bytes(), false).context("putting the state into memory")?;
                 // Opened anew: what is written to the file has moved its position.
                 let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()));
                 again.map(OwnedFd::from).context("opening the state")

@@ -1,11 +1,11 @@
 //! An OCI runtime: engines call it where they would call runc, and it needs no daemon.
 //!
 //! ```text
-//!   config.json ──bundle──▶ Spec ──plan──▶ Plan: batches of steps + wants ──launch──▶ seed ──▶ the process
+//!   config.json ──bundle──▶ Spec ──plan──▶ Plan: batches of steps + wants ──launch──▶ shim ──▶ the process
 //!                              └──groups::settings──▶ files of control groups
 //! ```
 //!
-//! The process that becomes the container's is the [seed](pando_seed), which guests grow from, out of sealed memory:
+//! The process that becomes the container's is the [shim](pando_shim), which guests grow from, out of sealed memory:
 //! this program's own file is never within a container's reach. It is this command's child, so that whoever called the
 //! command and reaps orphans learns of its end.
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use oci_spec::runtime::Process;
-use pando_kernel::{packet, pidfd};
+use pando_kernel::{process::pidfd, socket::packet};
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 use std::io;

@@ -34,7 +34,7 @@ impl Attended {
     /// Whether it has slept since the last look, with something to read.
     fn stands_still(&mut self) -> io::Result<bool> {
         let before = self.slept_at;
-        self.slept_at = sleeper(&pando_kernel::proc_file::text(format!("/proc/{}/stat", self.pid))?);
+        self.slept_at = sleeper(&pando_kernel::file::proc_file::text(format!("/proc/{}/stat", self.pid))?);
         Ok(self.slept_at.is_some() && self.slept_at == before && is_ready(&self.input, 0)?)
     }
 }

@@ -48,7 +48,7 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 
 /// Gives up what can be given up, in an order in which each step is still allowed.
 pub(crate) fn enter(job: &Job) -> Result<(), NotConfined> {
-    pando_kernel::inheritance::close_from(3).during("closing descriptors")?;
+    pando_kernel::process::inheritance::close_from(3).during("closing descriptors")?;
     rustix::thread::set_no_new_privs(true).during("giving up new privileges")?;
     reach_no_file()?;
     bound(job)?;

@@ -98,7 +98,7 @@ fn export() -> Vec<u8> {
 
 /// All that a reader says of an input, to the end.
 fn read(job: &Job, input: &[u8]) -> Result<(Vec<Message>, u64), ReaderError> {
-    let mut file = std::fs::File::from(pando_kernel::memory_file::sealed("input", input, false).unwrap());
+    let mut file = std::fs::File::from(pando_kernel::memory::file::sealed("input", input, false).unwrap());
     file.rewind().unwrap();
     let mut reader = Reader::start_unconfined(job, file)?;
     let (mut said, mut content) = (Vec::new(), 0);

@@ -11,7 +11,7 @@ use crate::signature::NAMESPACE;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
-use pando_kernel::memory_file;
+use pando_kernel::memory;
 use pando_kernel::mistake::planted;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -76,7 +76,7 @@ pub(crate) fn run() -> ! {
 
 /// What is to be executed. The powers of this process are given up then.
 fn prepared(question: &Question) -> Result<Command, NotConfined> {
-    pando_kernel::inheritance::close_from(3).during("closing descriptors")?;
+    pando_kernel::process::inheritance::close_from(3).during("closing descriptors")?;
     let mut command = Command::new("ssh-keygen");
     command.env_clear().env("PATH", PATH).current_dir("/").stdin(Stdio::from(file(&question.statement)?));
     let signature = named(&question.signature)?;
@@ -123,7 +123,7 @@ fn misbehave() {
 
 /// At its beginning.
 fn file(content: &[u8]) -> Result<OwnedFd, NotConfined> {
-    let made = memory_file::sealed("pando-verifier", content, false).and_then(|file| {
+    let made = memory::file::sealed("pando-verifier", content, false).and_then(|file| {
         let mut file = File::from(file);
         file.rewind()?;
         Ok(file.into())
@@ -177,7 +177,7 @@ fn be_alone() -> Result<(), NotConfined> {
         .during("keeping a capability")?;
     // Its own files in /proc are its own then.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).during("showing itself")?;
-    pando_kernel::user_namespace::unshare().during("making a user namespace")?;
+    pando_kernel::namespace::user::unshare().during("making a user namespace")?;
     for (name, line) in
         [("setgroups", "deny".into()), ("uid_map", format!("0 {READER} 1")), ("gid_map", format!("0 {READER} 1"))]
     {
@@ -263,7 +263,7 @@ fn filter() -> Result<BpfProgram, NotConfined> {
 /// A question, as the file that such a process begins with.
 pub(crate) fn asked(question: &Question) -> io::Result<File> {
     let bytes = postcard::to_stdvec(question).map_err(io::Error::other)?;
-    let mut file = File::from(memory_file::sealed("pando-question", &bytes, false)?);
+    let mut file = File::from(memory::file::sealed("pando-question", &bytes, false)?);
     file.rewind()?;
     Ok(file)
 }

@@ -2,7 +2,7 @@
 
 use crate::bare::{self, Errno, call, number, plain};
 use crate::first;
-use crate::maker::{self, Wish};
+use crate::maker::{self, ResourceRequest};
 use crate::packet::{self, Message};
 use crate::run::{self, Failure, Script};
 use pando_restorer::{Answer, Request, SCRIPT};
@@ -31,8 +31,8 @@ pub(crate) fn serve() -> ! {
             (Some(Request::Answer), _) => Ok(()),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied, scopes }), Some(script)) => {
                 let counts = [cgroups, groups, supplied].map(|count| count as usize);
-                let wish = Wish::new(&message, counts, (namespaces, scopes), script);
-                wish.ok_or(Failure::of_call(EINVAL)).and_then(|wish| maker::grow(&wish))
+                let request = ResourceRequest::new(&message, counts, (namespaces, scopes), script);
+                request.ok_or(Failure::of_call(EINVAL)).and_then(|request| maker::grow(&request))
             }
             _ => Err(Failure::of_call(EINVAL)),
         };

@@ -14,7 +14,7 @@ mod gate;
 mod handover;
 mod hold;
 mod maker;
-#[path = "../../seed/src/memory.rs"]
+#[path = "../../shim/src/memory.rs"]
 mod memory;
 mod packet;
 mod run;

@@ -1,4 +1,4 @@
-//! From a wish to a clone: enter its cgroups and namespaces, make what its processes share, fork them.
+//! From a request to a clone: enter its cgroups and namespaces, make what its processes share, fork them.
 //!
 //! Two tasks do that, both in the holder's memory. The *entrant* is born in the clone's cgroup, because page tables are
 //! charged to whom they are forked by, and enters the namespaces; it is not itself in the clone's pid namespace. The
@@ -12,7 +12,7 @@ use crate::run::{self, Failure, Script};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// A clone that is wanted.
-pub(crate) struct Wish<'a> {
+pub(crate) struct ResourceRequest<'a> {
     fds: &'a [u64],
     cgroups: usize,
     groups: usize,
@@ -25,8 +25,8 @@ pub(crate) struct Wish<'a> {
 static FAILED_ERRNO: AtomicI32 = AtomicI32::new(0);
 static FAILED_STEP: AtomicU32 = AtomicU32::new(0);
 
-impl<'a> Wish<'a> {
-    /// The wish of a message whose counts fit its descriptors.
+impl<'a> ResourceRequest<'a> {
+    /// The request of a message whose counts fit its descriptors.
     pub(crate) fn new(
         message: &'a Message,
         counts: [usize; 3],
@@ -54,10 +54,10 @@ impl<'a> Wish<'a> {
 }
 
 /// Forks a clone; its threads report for themselves.
-pub(crate) fn grow(wish: &Wish<'_>) -> Result<(), Failure> {
+pub(crate) fn grow(request: &ResourceRequest<'_>) -> Result<(), Failure> {
     FAILED_ERRNO.store(0, Ordering::Relaxed);
-    let cgroup = (wish.cgroups == 1).then(|| wish.fds[2]);
-    let ended = bare::entrant(cgroup, enter, core::ptr::from_ref(wish) as usize);
+    let cgroup = (request.cgroups == 1).then(|| request.fds[2]);
+    let ended = bare::entrant(cgroup, enter, core::ptr::from_ref(request) as usize);
     bare::undumpable();
     match (ended.map_err(Failure::of_call)?, FAILED_ERRNO.load(Ordering::Relaxed)) {
         (0, 0) => Ok(()),
@@ -74,48 +74,48 @@ fn end(outcome: Result<(), Failure>) -> ! {
     bare::exit(u64::from(outcome.is_err()))
 }
 
-extern "C" fn enter(wish: usize) -> ! {
-    // SAFETY: the wish stands on the holder's stack, and the holder waits for this task's end and the maker's.
-    let wish = unsafe { &*(wish as *const Wish<'_>) };
-    end(entrant(wish))
+extern "C" fn enter(request: usize) -> ! {
+    // SAFETY: the request stands on the holder's stack, and the holder waits for this task's end and the maker's.
+    let request = unsafe { &*(request as *const ResourceRequest<'_>) };
+    end(entrant(request))
 }
 
-fn entrant(wish: &Wish<'_>) -> Result<(), Failure> {
-    for group in wish.groups() {
+fn entrant(request: &ResourceRequest<'_>) -> Result<(), Failure> {
+    for group in request.groups() {
         bare::write(*group, b"0").map_err(Failure::of_call)?;
     }
-    plain(number::SETNS, [wish.process(), u64::from(wish.namespaces), 0]).map_err(Failure::of_call)?;
+    plain(number::SETNS, [request.process(), u64::from(request.namespaces), 0]).map_err(Failure::of_call)?;
     bare::undumpable();
-    let pid = wish.script.header().maker as i32;
-    bare::maker(pid, make, core::ptr::from_ref(wish) as usize).map_err(Failure::of_call)
+    let pid = request.script.header().maker as i32;
+    bare::maker(pid, make, core::ptr::from_ref(request) as usize).map_err(Failure::of_call)
 }
 
-extern "C" fn make(wish: usize) -> ! {
+extern "C" fn make(request: usize) -> ! {
     // SAFETY: as for `enter`.
-    let wish = unsafe { &*(wish as *const Wish<'_>) };
-    end(maker(wish))
+    let request = unsafe { &*(request as *const ResourceRequest<'_>) };
+    end(maker(request))
 }
 
-fn maker(wish: &Wish<'_>) -> Result<(), Failure> {
+fn maker(request: &ResourceRequest<'_>) -> Result<(), Failure> {
     let root = |number, ids| plain(number, ids).map_err(Failure::of_call);
     root(number::SETGROUPS, [0, 0, 0])?;
     root(number::SETRESGID, [0, 0, 0])?;
     root(number::SETRESUID, [0, 0, 0])?;
     bare::undumpable();
-    if wish.scopes != 0 {
+    if request.scopes != 0 {
         // Where the kernel keeps nothing inside, guests do without, and it is said of them.
-        let _ = bare::keep_inside(wish.scopes);
+        let _ = bare::keep_inside(request.scopes);
     }
-    let free = wish.script.header().free;
-    let given = wish.fds[..2].iter().chain(wish.supplied());
+    let free = request.script.header().free;
+    let given = request.fds[..2].iter().chain(request.supplied());
     for (number, fd) in given.enumerate() {
         plain(number::DUP3, [*fd, free + number as u64, 0]).map_err(Failure::of_call)?;
     }
-    // What came with the wish is the host's, its control groups among it. From here on names are resolved that whoever
-    // made the image has chosen, and a name may lead to any descriptor.
-    let kept = free..free + 2 + wish.supplied().len() as u64;
-    for fd in wish.fds.iter().filter(|fd| !kept.contains(fd)) {
+    // What came with the request is the host's, its control groups among it. From here on names are resolved that
+    // whoever made the image has chosen, and a name may lead to any descriptor.
+    let kept = free..free + 2 + request.supplied().len() as u64;
+    for fd in request.fds.iter().filter(|fd| !kept.contains(fd)) {
         plain(number::CLOSE, [*fd, 0, 0]).map_err(Failure::of_call)?;
     }
-    run::steps(wish.script, wish.script.making())
+    run::steps(request.script, request.script.making())
 }

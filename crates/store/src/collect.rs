@@ -4,7 +4,7 @@ use crate::crash::{self, Mistake, planted};
 use crate::store::Lease;
 use crate::{LayerId, Store, StoreError, deep_stack, digest, publish};
 use composefs::fsverity::FsVerityHashValue;
-use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_child};
+use pando_kernel::file::tree_removal::{nothing_is_mounted_in, remove_child};
 use pando_kernel::{CallError, Context};
 use std::collections::HashSet;
 use std::fs::File;

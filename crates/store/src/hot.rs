@@ -17,7 +17,7 @@ use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use composefs::generic_tree::LeafContent;
 use composefs::tree::RegularFile;
 use pando_kernel::Context;
-use pando_kernel::page_cache::{page_size, resident_pages_within};
+use pando_kernel::memory::page_cache::{page_size, resident_pages_within};
 use rustix::fs::{Advice, fadvise};
 use std::collections::HashSet;
 use std::fmt::Write as _;

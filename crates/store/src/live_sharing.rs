@@ -9,7 +9,7 @@ use crate::known::{Extras, Known};
 use crate::look::{Place, inside};
 use crate::{Store, StoreError, Survey};
 use composefs::fsverity::Sha256HashValue;
-use pando_kernel::dedupe::share_blocks;
+use pando_kernel::file::dedupe::share_blocks;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::fs::File;

@@ -3,7 +3,7 @@
 use crate::{Store, StoreError, attributes, content, digest};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use composefs::generic_tree::Stat;
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, statat};
 use rustix::io::Errno;

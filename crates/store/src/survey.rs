@@ -15,7 +15,7 @@ use crate::known::{Extras, Fingerprint, Known, KnownFile};
 use crate::look::{Found, Look, Place, Read, Weight};
 use crate::{Store, StoreError};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
-use pando_kernel::{Context, io_priority};
+use pando_kernel::{Context, process::io_priority};
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashSet;

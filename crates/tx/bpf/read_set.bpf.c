@@ -11,10 +11,9 @@
  * the walk's reader finds out by the canary.
  *
  * The same program tells who has a named fifo open: it sees every open file that it is run over. And it tells at which
- * dentries the directories are that its reader has open: a path would be told from whatever mount they were opened by. A
- * second one tells
- * which processes have memory at all: on many machines most of what /proc lists are the kernel's own threads, and
- * asking there of each takes longer than a short command.
+ * dentries the directories are that its reader has open: a path would be told from whatever mount they were opened by.
+ * A second one tells which processes have memory at all: on many machines most of what /proc lists are the kernel's own
+ * threads, and asking there of each takes longer than a short command.
  */
 
 #include <linux/bpf.h>

@@ -18,12 +18,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("aio::contexts_of_guests_travel", contexts_of_guests_travel).needs(&[
         Need::Root,
         Need::Program("python3", "python3"),
-        Need::Onlooker,
+        Need::TaskIterator,
     ]),
     Case::new("aio::where_nobody_tells_of_them_they_are_refused", where_nobody_tells).needs(TOLD),
 ];
 
-const ACTOR: &str = include_str!("../../actors/aio.py");
+const ACTOR: &str = include_str!("../../fixtures/aio.py");
 
 fn where_nobody_tells(sandbox: &Sandbox) {
     let space = Space::new();
@@ -45,7 +45,7 @@ fn contexts_of_guests_travel(sandbox: &Sandbox) {
     let tree = sandbox.scratch().join("tree");
     with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
     std::fs::create_dir(tree.join("stage")).expect("a directory");
-    let script = format!("{}{ACTOR}", include_str!("../../actors/stand.py"));
+    let script = format!("{}{ACTOR}", include_str!("../../fixtures/stand.py"));
     std::fs::write(tree.join("stage/actor.py"), script).expect("a file");
     let words = ["--start", "--", "/usr/bin/python3", "-E", "-s", "/stage/actor.py", "/stage"];
     sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(words).limit(120).ok();

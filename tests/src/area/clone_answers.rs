@@ -7,7 +7,7 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::teardown::tear_down;
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ fn guest(sandbox: &Sandbox, tree: &Path, name: &str, program: &str) {
 }
 
 fn guest_with(sandbox: &Sandbox, tree: &Path, name: &str, program: &str, options: &[&str]) {
-    let whole = [include_str!("../../actors/answers.py"), program].concat();
+    let whole = [include_str!("../../fixtures/answers.py"), program].concat();
     std::fs::write(tree.join(format!("root/{name}.py")), whole).expect("a file");
     let program = format!("/root/{name}.py");
     let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", &program];
@@ -82,7 +82,7 @@ fn answers(sandbox: &Sandbox, program: &str) -> [Value; 3] {
 }
 
 fn who_is_at_the_other_end(sandbox: &Sandbox) {
-    let [in_clone, restored, was] = answers(sandbox, include_str!("../../actors/peer_credentials.py"));
+    let [in_clone, restored, was] = answers(sandbox, include_str!("../../fixtures/peer_credentials.py"));
     assert_eq!(was["accepted 1000 1000"], json!([1000, 1000, [7, 9]]), "{was}");
     assert_eq!(was["client after"][0], 33, "{was}");
     assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
@@ -90,7 +90,7 @@ fn who_is_at_the_other_end(sandbox: &Sandbox) {
 }
 
 fn who_sent_what_waits(sandbox: &Sandbox) {
-    let [in_clone, restored, was] = answers(sandbox, include_str!("../../actors/senders.py"));
+    let [in_clone, restored, was] = answers(sandbox, include_str!("../../fixtures/senders.py"));
     assert_eq!(was["box"][2], json!(["one", "theirs", 1000, 50]), "{was}");
     assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
     assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
@@ -99,7 +99,7 @@ fn who_sent_what_waits(sandbox: &Sandbox) {
 /// That cannot be looked at: a freeze says so.
 fn what_was_sent_to_who_has_not_accepted(sandbox: &Sandbox) {
     let tree = tree(sandbox);
-    guest(sandbox, &tree, "source", include_str!("../../actors/unaccepted.py"));
+    guest(sandbox, &tree, "source", include_str!("../../fixtures/unaccepted.py"));
     sandbox
         .pando(["freeze", "source", "warm"])
         .run()
@@ -114,7 +114,7 @@ fn what_was_sent_to_who_has_not_accepted(sandbox: &Sandbox) {
 
 fn urgent_data(sandbox: &Sandbox) {
     let tree = tree(sandbox);
-    guest(sandbox, &tree, "source", include_str!("../../actors/urgent_data.py"));
+    guest(sandbox, &tree, "source", include_str!("../../fixtures/urgent_data.py"));
     let refused = |image: &str, words: &[&str]| {
         sandbox.pando(["freeze", "source", image]).run().ended_with(125).complains_of(words);
         sandbox.pando(["freeze", "source", image, "--stop"]).run().ended_with(125).complains_of(words);
@@ -135,7 +135,7 @@ fn urgent_data(sandbox: &Sandbox) {
 }
 
 fn watches_that_have_fired(sandbox: &Sandbox) {
-    let program = include_str!("../../actors/fired_watches.py");
+    let program = include_str!("../../fixtures/fired_watches.py");
     let tree = tree(sandbox);
     guest(sandbox, &tree, "source", program);
     let refused = sandbox.pando(["freeze", "source", "early"]).run().ended_with(125);
@@ -158,7 +158,7 @@ fn watches_that_have_fired(sandbox: &Sandbox) {
 
 fn half_listed(sandbox: &Sandbox) {
     let tree = tree(sandbox);
-    guest(sandbox, &tree, "source", include_str!("../../actors/half_listed.py"));
+    guest(sandbox, &tree, "source", include_str!("../../fixtures/half_listed.py"));
     let refused = sandbox.pando(["freeze", "source", "early"]).run().ended_with(125);
     refused.complains_of(&["a directory in memory, half of which is listed (/dev/shm)", "try again"]);
     let whole = said(sandbox, "source", "whole");
@@ -173,20 +173,20 @@ fn half_listed(sandbox: &Sandbox) {
 /// close(2) of any descriptor of a file gives up the locks that a process has on it, and what a clone maps it opens and
 /// closes.
 fn who_has_locked_ranges(sandbox: &Sandbox) {
-    let [in_clone, restored, was] = answers(sandbox, include_str!("../../actors/mapped_locks.py"));
+    let [in_clone, restored, was] = answers(sandbox, include_str!("../../fixtures/mapped_locks.py"));
     let (write_locked, unlocked) = (json!([1, true]), json!([2, false]));
     assert_eq!((&was["/tmp/ranges 205"], &was["/tmp/ranges 0"]), (&write_locked, &unlocked), "{was}");
     assert_eq!(other(&in_clone, &was), Vec::<String>::new(), "the clone is another, and nobody says so");
     assert_eq!(other(&restored, &was), Vec::<String>::new(), "the restored guest is another, and nobody says so");
 }
 
-/// Writing to a page that is dirty already shows in no time of the file, in memory to any page; and the file has another
-/// path in the guest than among the guest's own files.
+/// Writing to a page that is dirty already shows in no time of the file, in memory to any page; and the file has
+/// another path in the guest than among the guest's own files.
 fn written_by_a_bind_mount(sandbox: &Sandbox) {
     let tree = tree(sandbox);
     let directory = tempfile::Builder::new().prefix("pando-test-").tempdir_in("/dev/shm").expect("a directory");
     let in_memory = sandbox.beside(TemporaryDirectory::of(directory.keep()));
-    let program = include_str!("../../actors/bound_mapping.py");
+    let program = include_str!("../../fixtures/bound_mapping.py");
     guest_with(&in_memory, &tree, "source", program, &["--profile", "system"]);
     in_memory.pando(["freeze", "source", "warm"]).ok();
     in_memory.pando(["clone", "warm", "one"]).ok();

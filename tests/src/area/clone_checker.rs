@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
         .tags(&[Tag::Slow]),
 ];
 
-const KINDS: &str = include_str!("../../actors/kinds.py");
+const KINDS: &str = include_str!("../../fixtures/kinds.py");
 
 /// The fewest kinds that a machine has.
 const FEWEST: usize = 150;

@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
 /// The boundaries between its steps, as the daemon's source names them, and what is found afterwards.
 const STEPS: [(&str, &str); 7] = [
     ("clone.named", "absent"),
-    ("start.seed", "absent"),
+    ("start.shim", "absent"),
     ("start.noted", "absent"),
     ("clone.waits", "absent"),
     ("clone.booted", "absent"),

@@ -38,7 +38,7 @@ fn they_are_enforced_in_each(sandbox: &Sandbox) {
     }
     for name in GUESTS {
         assert_eq!(held(sandbox, name, "memory.limit"), ["33554432"], "{name}");
-        // Its seed is counted with it.
+        // Its shim is counted with it.
         assert_eq!(held(sandbox, name, "pids"), ["13"], "{name}");
     }
     sandbox.exec_sh("warm-1", &hog(64)).run().ended_with(137);

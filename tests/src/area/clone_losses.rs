@@ -26,7 +26,14 @@ pub(crate) const CASES: &[Case] = &[
 const TRIES: usize = 40;
 
 fn make(frozen: &Frozen, space: &Space) -> Result<Ready, CloneError> {
-    frozen.clone_into(&Target { init: space.init(), cgroup: None, groups: &[], supplied: &[], cradle: None, scopes: 0 })
+    frozen.clone_into(&Target {
+        init: space.init(),
+        cgroup: None,
+        groups: &[],
+        supplied: &[],
+        handoff: None,
+        scopes: 0,
+    })
 }
 
 /// The children of a process, those that have ended too.
@@ -45,7 +52,7 @@ fn is_empty(space: &Space) -> bool {
 fn one_that_is_killed_is_named(sandbox: &Sandbox) {
     let stage = stage(sandbox);
     let source = Space::new();
-    let _actor = source.play(include_str!("../../actors/forest.py"), &stage);
+    let _actor = source.play(include_str!("../../fixtures/forest.py"), &stage);
     let frozen = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
     let mut said = None;
     for _ in 0..TRIES {
@@ -117,7 +124,7 @@ fn want_of_memory_is_noticed(sandbox: &Sandbox, hoarder: &str) {
     let tasks = File::options().write(true).open(group.0.join("cgroup.procs")).expect("it can be joined");
     let space = Space::new();
     let groups = [tasks.as_fd()];
-    let target = Target { init: space.init(), cgroup: None, groups: &groups, supplied: &[], cradle: None, scopes: 0 };
+    let target = Target { init: space.init(), cgroup: None, groups: &groups, supplied: &[], handoff: None, scopes: 0 };
     let error = frozen.clone_into(&target).map(drop).expect_err("it does not fit");
     let said = error.to_string();
     assert!(said.contains("has to fit the limit of the guest's memory"), "{said}");

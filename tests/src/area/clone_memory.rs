@@ -12,7 +12,7 @@ use crate::sandbox::Sandbox;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-const ACTOR: &str = include_str!("../../actors/prefork.py");
+const ACTOR: &str = include_str!("../../fixtures/prefork.py");
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("clone_memory::what_forks_share_is_each_ones_own_once_written", |sandbox| plays(sandbox, ACTOR))
@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
 fn mappings(sandbox: &Sandbox) {
     let tree = sandbox.scratch().join("tree");
     with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
-    std::fs::write(tree.join("root/mappings.py"), include_str!("../../actors/mappings.py")).expect("a file");
+    std::fs::write(tree.join("root/mappings.py"), include_str!("../../fixtures/mappings.py")).expect("a file");
     let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", "/root/mappings.py"];
     sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(command).limit(120).ok();
     eventually("it has them", || sandbox.exec_sh("source", "test -s /tmp/up").run().code() == 0);

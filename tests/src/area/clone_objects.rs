@@ -97,7 +97,8 @@ fn published(sandbox: &Sandbox) {
     const ASK: &str = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect(sys.argv[1]); print(s.recv(99).decode(), end='')";
     let tree = sandbox.scratch().join("tree");
     with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
-    std::fs::write(tree.join("root/published.py"), include_str!("../../actors/published_sockets.py")).expect("a file");
+    std::fs::write(tree.join("root/published.py"), include_str!("../../fixtures/published_sockets.py"))
+        .expect("a file");
     let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", "/root/published.py"];
     sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(command).limit(120).ok();
     eventually("they listen", || sandbox.exec_sh("source", "test -s /tmp/up").run().code() == 0);

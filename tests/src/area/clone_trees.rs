@@ -9,15 +9,15 @@ use crate::spaces::Space;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("clone_trees::groups_without_a_leader_are_groups", |sandbox| {
-        plays(sandbox, include_str!("../../actors/groups.py"))
+        plays(sandbox, include_str!("../../fixtures/groups.py"))
     })
     .needs(NEEDS),
     Case::new("clone_trees::groups_without_a_leader_in_clones_of_clones", |sandbox| {
-        again_and_again(sandbox, include_str!("../../actors/groups.py"), |_| ());
+        again_and_again(sandbox, include_str!("../../fixtures/groups.py"), |_| ());
     })
     .needs(NEEDS),
     Case::new("clone_trees::who_is_stopped_stays_so_until_it_is_to_go_on", |sandbox| {
-        plays(sandbox, include_str!("../../actors/stopped.py"))
+        plays(sandbox, include_str!("../../fixtures/stopped.py"))
     })
     .needs(NEEDS),
     Case::new("clone_trees::who_was_stopped_before_its_program_went_on_is_named", stopped_since_it_was_cloned)
@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
 fn stopped_since_it_was_cloned(sandbox: &Sandbox) {
     let stage = stage(sandbox);
     let source = Space::new();
-    let _actor = source.play(include_str!("../../actors/stopped.py"), &stage);
+    let _actor = source.play(include_str!("../../fixtures/stopped.py"), &stage);
     let image = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
     let clone = Space::new();
     clone_into(&image, &clone);

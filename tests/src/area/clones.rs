@@ -267,7 +267,7 @@ fn little_of_what_made_them_stays(sandbox: &Sandbox) {
         assert!(!maps.lines().any(|line| line.starts_with("4000")), "{maps}");
         let landings = maps.lines().filter(|line| line.contains("/memfd:pando-script") && line.contains(" r-xp "));
         assert_eq!(landings.count(), 1, "{maps}");
-        assert_eq!(sandbox.exec_sh(to, "tr '\\0' ' ' </proc/1/cmdline").ok().trim(), "pando-seed");
+        assert_eq!(sandbox.exec_sh(to, "tr '\\0' ' ' </proc/1/cmdline").ok().trim(), "pando-shim");
     }
 }
 
@@ -316,7 +316,7 @@ fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
     let groups: [BorrowedFd<'_>; 0] = [];
     let init = sandbox.first_process("den");
     for _ in 0..CLONES {
-        let target = Target { init, cgroup: None, groups: &groups, supplied: &[log.as_fd()], cradle: None, scopes: 0 };
+        let target = Target { init, cgroup: None, groups: &groups, supplied: &[log.as_fd()], handoff: None, scopes: 0 };
         let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
         // Never let go, it ends, and its pid is free again.
         drop(ready);

@@ -60,7 +60,7 @@ impl Doing {
                 "create.written",
                 "create.settled",
             ],
-            Self::Start => &["start.seed", "start.noted", "start.sent", "start.launched", "start.born"],
+            Self::Start => &["start.shim", "start.noted", "start.sent", "start.launched", "start.born"],
             Self::Exec => &["exec.begun", "exec.launched", "exec.born"],
             Self::Stop => &["stop.asking", "stop.asked", "end.noticed", "end.remembered", "end.quit", "end.cleared"],
             Self::Remove => &["remove.begun", "remove.aside"],

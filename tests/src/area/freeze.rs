@@ -7,7 +7,7 @@ use crate::patience::{comes_true, eventually};
 use crate::sandbox::Sandbox;
 use crate::spaces::Space;
 use pando_freeze::image::{self, Image};
-use pando_freeze::{FreezeError, Frozen, Onlooker, Subject, Target, freeze, thaw};
+use pando_freeze::{FreezeError, Frozen, Subject, Target, TaskIterator, freeze, load};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ pub(super) const TOLD: &[Need] = &[
     Need::Program("python3", "python3"),
     Need::Program("unshare", "util-linux"),
     Need::Program("nsenter", "util-linux"),
-    Need::Onlooker,
+    Need::TaskIterator,
 ];
 
 /// The kernel has guards since Linux 6.13, and tells of them since this.
@@ -45,102 +45,106 @@ const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
 
 pub(crate) const CASES: &[Case] = &[
     case("freeze::memory_is_shared_and_each_ones_own", |sandbox| {
-        plays(sandbox, include_str!("../../actors/memory.py"))
+        plays(sandbox, include_str!("../../fixtures/memory.py"))
     }),
-    case("freeze::memory_stays_guarded_and_sealed", |sandbox| plays(sandbox, include_str!("../../actors/guarded.py")))
-        .needs(GUARDS),
-    case("freeze::guards_and_seals_in_clones_of_clones", |sandbox| {
-        again_and_again(sandbox, include_str!("../../actors/guarded.py"), |_| ());
+    case("freeze::memory_stays_guarded_and_sealed", |sandbox| {
+        plays(sandbox, include_str!("../../fixtures/guarded.py"))
     })
     .needs(GUARDS),
-    case("freeze::threads_run_on", |sandbox| plays(sandbox, include_str!("../../actors/threads.py"))),
+    case("freeze::guards_and_seals_in_clones_of_clones", |sandbox| {
+        again_and_again(sandbox, include_str!("../../fixtures/guarded.py"), |_| ());
+    })
+    .needs(GUARDS),
+    case("freeze::threads_run_on", |sandbox| plays(sandbox, include_str!("../../fixtures/threads.py"))),
     case("freeze::threads_keep_where_they_run_and_what_they_wait_for", |sandbox| {
-        plays(sandbox, include_str!("../../actors/running.py"))
+        plays(sandbox, include_str!("../../fixtures/running.py"))
     }),
     case("freeze::files_keep_positions_flags_and_sharing", |sandbox| {
-        plays(sandbox, include_str!("../../actors/files.py"))
+        plays(sandbox, include_str!("../../fixtures/files.py"))
     }),
-    case("freeze::descriptors_of_links_lead_to_links", |sandbox| plays(sandbox, include_str!("../../actors/links.py"))),
-    case("freeze::pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/pipes.py"))),
+    case("freeze::descriptors_of_links_lead_to_links", |sandbox| {
+        plays(sandbox, include_str!("../../fixtures/links.py"))
+    }),
+    case("freeze::pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../fixtures/pipes.py"))),
     case("freeze::signals_keep_handlers_masks_and_queues", |sandbox| {
-        plays(sandbox, include_str!("../../actors/signals.py"))
+        plays(sandbox, include_str!("../../fixtures/signals.py"))
     }),
-    case("freeze::timers_tick_on", |sandbox| plays(sandbox, include_str!("../../actors/timers.py"))),
+    case("freeze::timers_tick_on", |sandbox| plays(sandbox, include_str!("../../fixtures/timers.py"))),
     case("freeze::event_descriptors_keep_counts_and_watches", |sandbox| {
-        plays(sandbox, include_str!("../../actors/events.py"))
+        plays(sandbox, include_str!("../../fixtures/events.py"))
     }),
     case("freeze::trees_keep_sessions_groups_and_the_dead", |sandbox| {
-        plays(sandbox, include_str!("../../actors/tree.py"))
+        plays(sandbox, include_str!("../../fixtures/tree.py"))
     }),
     case("freeze::a_tree_of_sixty_processes_and_two_hundred_threads", |sandbox| {
-        plays(sandbox, include_str!("../../actors/forest.py"))
+        plays(sandbox, include_str!("../../fixtures/forest.py"))
     }),
     case("freeze::credentials_limits_and_names_are_kept", |sandbox| {
-        plays(sandbox, include_str!("../../actors/being.py"))
+        plays(sandbox, include_str!("../../fixtures/being.py"))
     }),
     case("freeze::filters_of_system_calls_keep_their_order", |sandbox| {
-        plays(sandbox, include_str!("../../actors/filters.py"))
+        plays(sandbox, include_str!("../../fixtures/filters.py"))
     }),
     case("freeze::unix_sockets_keep_names_peers_and_queues", |sandbox| {
-        plays(sandbox, include_str!("../../actors/unix_sockets.py"))
+        plays(sandbox, include_str!("../../fixtures/unix_sockets.py"))
     }),
-    case("freeze::descriptors_in_flight_arrive", |sandbox| plays(sandbox, include_str!("../../actors/in_flight.py"))),
-    case("freeze::named_pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/fifos.py"))),
+    case("freeze::descriptors_in_flight_arrive", |sandbox| plays(sandbox, include_str!("../../fixtures/in_flight.py"))),
+    case("freeze::named_pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../fixtures/fifos.py"))),
     case("freeze::listeners_listen_on_and_connections_are_reset", |sandbox| {
-        plays(sandbox, include_str!("../../actors/internet.py"))
+        plays(sandbox, include_str!("../../fixtures/internet.py"))
     }),
     case("freeze::shared_memory_is_shared_within_a_clone_and_not_between", |sandbox| {
-        plays(sandbox, include_str!("../../actors/shared_memory.py"))
+        plays(sandbox, include_str!("../../fixtures/shared_memory.py"))
     }),
     case("freeze::seals_hold_and_what_was_before_them_goes_on", |sandbox| {
-        plays(sandbox, include_str!("../../actors/seals.py"))
+        plays(sandbox, include_str!("../../fixtures/seals.py"))
     }),
     case("freeze::system_v_objects_keep_numbers_and_contents", |sandbox| {
-        plays(sandbox, include_str!("../../actors/sysv.py"))
+        plays(sandbox, include_str!("../../fixtures/sysv.py"))
     }),
     case("freeze::host_names_of_their_own_are_kept", |sandbox| {
-        plays(sandbox, include_str!("../../actors/host_names.py"))
+        plays(sandbox, include_str!("../../fixtures/host_names.py"))
     }),
     case("freeze::mount_namespaces_of_their_own_are_made_again", |sandbox| {
-        plays_after(sandbox, include_str!("../../actors/mount_spaces.py"), has_mounts)
+        plays_after(sandbox, include_str!("../../fixtures/mount_spaces.py"), has_mounts)
     }),
     case("freeze::mount_namespaces_in_clones_of_clones", |sandbox| {
-        again_and_again(sandbox, include_str!("../../actors/mount_spaces.py"), has_mounts);
+        again_and_again(sandbox, include_str!("../../fixtures/mount_spaces.py"), has_mounts);
     }),
     case("freeze::ipc_namespaces_with_nothing_in_them_are_made_again", |sandbox| {
-        plays(sandbox, include_str!("../../actors/ipc_spaces.py"))
+        plays(sandbox, include_str!("../../fixtures/ipc_spaces.py"))
     }),
     case("freeze::descriptors_of_namespaces_lead_to_the_clones_own", |sandbox| {
-        plays(sandbox, include_str!("../../actors/open_namespaces.py"))
+        plays(sandbox, include_str!("../../fixtures/open_namespaces.py"))
     }),
     case("freeze::network_namespaces_with_sockets_are_made_again", |sandbox| {
-        plays(sandbox, include_str!("../../actors/net_spaces.py"))
+        plays(sandbox, include_str!("../../fixtures/net_spaces.py"))
     }),
     case("freeze::user_namespaces_of_their_own_are_made_again", |sandbox| {
-        plays(sandbox, include_str!("../../actors/user_spaces.py"))
+        plays(sandbox, include_str!("../../fixtures/user_spaces.py"))
     }),
     case("freeze::queues_and_devices_of_nested_namespaces_are_mounted_again", |sandbox| {
-        plays(sandbox, include_str!("../../actors/service_spaces.py"))
+        plays(sandbox, include_str!("../../fixtures/service_spaces.py"))
     }),
     case("freeze::descriptors_of_processes_lead_to_the_clones_own", |sandbox| {
-        plays(sandbox, include_str!("../../actors/process_descriptors.py"))
+        plays(sandbox, include_str!("../../fixtures/process_descriptors.py"))
     }),
     case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
-        plays(sandbox, include_str!("../../actors/message_queues.py"))
+        plays(sandbox, include_str!("../../fixtures/message_queues.py"))
     }),
     case("freeze::terminals_keep_numbers_settings_and_sessions", |sandbox| {
-        plays_after(sandbox, include_str!("../../actors/terminals.py"), |space| {
+        plays_after(sandbox, include_str!("../../fixtures/terminals.py"), |space| {
             let words =
                 ["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=0620,gid=5", "none", "/dev/pts"];
             assert!(space.command(&words).status().expect("mount runs").success());
         })
     }),
     case("freeze::watches_of_files_keep_their_numbers", |sandbox| {
-        plays(sandbox, include_str!("../../actors/inotify.py"))
+        plays(sandbox, include_str!("../../fixtures/inotify.py"))
     }),
-    case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
+    case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../fixtures/locks.py"))),
     case("freeze::what_only_processes_themselves_know_is_kept", |sandbox| {
-        plays(sandbox, include_str!("../../actors/own_state.py"))
+        plays(sandbox, include_str!("../../fixtures/own_state.py"))
     }),
     Case::new("freeze::what_is_told_of_processes_is_what_they_say", what_is_told_is_what_they_say).needs(TOLD),
     case("freeze::clones_of_clones", clones_of_clones),
@@ -159,10 +163,10 @@ pub(super) fn stage(sandbox: &Sandbox) -> PathBuf {
 }
 
 /// What tells of processes, where this machine can have it.
-static ONLOOKER: LazyLock<Option<Onlooker>> = LazyLock::new(|| Onlooker::load().ok());
+static ONLOOKER: LazyLock<Option<TaskIterator>> = LazyLock::new(|| TaskIterator::load().ok());
 
 fn subject(space: &Space) -> Subject<'static> {
-    Subject { init: space.init(), onlooker: ONLOOKER.as_ref(), ..Subject::default() }
+    Subject { init: space.init(), task_iterator: ONLOOKER.as_ref(), ..Subject::default() }
 }
 
 pub(super) fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
@@ -171,7 +175,7 @@ pub(super) fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
 
 /// The same where every process has to be asked.
 pub(super) fn frozen_untold(space: &Space) -> Result<Frozen, FreezeError> {
-    frozen_with(space, &Subject { onlooker: None, ..subject(space) })
+    frozen_with(space, &Subject { task_iterator: None, ..subject(space) })
 }
 
 fn frozen_with(space: &Space, subject: &Subject<'_>) -> Result<Frozen, FreezeError> {
@@ -183,19 +187,19 @@ fn frozen_with(space: &Space, subject: &Subject<'_>) -> Result<Frozen, FreezeErr
 fn what_is_told_is_what_they_say(sandbox: &Sandbox) {
     let stage = stage(sandbox);
     let scripts = [
-        include_str!("../../actors/own_state.py"),
-        include_str!("../../actors/signals.py"),
-        include_str!("../../actors/being.py"),
-        include_str!("../../actors/threads.py"),
-        include_str!("../../actors/timers.py"),
-        include_str!("../../actors/settings.py"),
+        include_str!("../../fixtures/own_state.py"),
+        include_str!("../../fixtures/signals.py"),
+        include_str!("../../fixtures/being.py"),
+        include_str!("../../fixtures/threads.py"),
+        include_str!("../../fixtures/timers.py"),
+        include_str!("../../fixtures/settings.py"),
     ];
     for script in scripts {
         let space = Space::new();
         let _ = std::fs::remove_file(stage.join("ready"));
         let _actor = space.play(script, &stage);
-        let seen = |onlooker| {
-            let frozen = frozen_with(&space, &Subject { onlooker, ..subject(&space) });
+        let seen = |task_iterator| {
+            let frozen = frozen_with(&space, &Subject { task_iterator, ..subject(&space) });
             state(&frozen.unwrap_or_else(|error| panic!("{error}")).image)
         };
         let told = ONLOOKER.as_ref();
@@ -226,7 +230,7 @@ fn state(image: &Image) -> String {
 }
 
 pub(super) fn clone_into(frozen: &Frozen, space: &Space) {
-    let target = Target { init: space.init(), cgroup: None, groups: &[], supplied: &[], cradle: None, scopes: 0 };
+    let target = Target { init: space.init(), cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
     let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
     ready.go().expect("it runs");
 }
@@ -257,7 +261,7 @@ fn plays_after(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let image = stage.join("image");
     std::fs::create_dir(&image).expect("a directory");
     frozen.keep(&image).unwrap_or_else(|error| panic!("{error}"));
-    let thawed = thaw(&image, files.as_fd()).unwrap_or_else(|error| panic!("{error}"));
+    let thawed = load(&image, files.as_fd()).unwrap_or_else(|error| panic!("{error}"));
     let clones = [Space::new(), Space::new()];
     for (number, clone) in clones.iter().enumerate() {
         prepare(clone);
@@ -290,14 +294,14 @@ pub(super) fn all_are_right(stage: &std::path::Path, spaces: &[&Space]) {
 
 /// What a clone is made of can be frozen again, restorer's leftovers and all.
 fn clones_of_clones(sandbox: &Sandbox) {
-    again_and_again(sandbox, include_str!("../../actors/threads.py"), |_| ());
+    again_and_again(sandbox, include_str!("../../fixtures/threads.py"), |_| ());
 }
 
 /// They are told of it through one open file of the holder's.
 fn each_counts_its_pids_on(sandbox: &Sandbox) {
     let stage = stage(sandbox);
     let source = Space::new();
-    let _actor = source.play(include_str!("../../actors/tree.py"), &stage);
+    let _actor = source.play(include_str!("../../fixtures/tree.py"), &stage);
     let frozen = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
     let clones = [Space::new(), Space::new()];
     clones.iter().for_each(|clone| clone_into(&frozen, clone));
@@ -332,19 +336,19 @@ pub(super) fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Spac
 fn a_failed_clone_leaves_nothing(sandbox: &Sandbox) {
     let stage = stage(sandbox);
     let source = Space::new();
-    let _actor = source.play(include_str!("../../actors/files.py"), &stage);
+    let _actor = source.play(include_str!("../../fixtures/files.py"), &stage);
     let frozen = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
     let barren = Space::new();
     let hide = barren.command(&["mount", "-t", "tmpfs", "none", &stage.to_string_lossy()]).status();
     assert!(hide.expect("mount runs").success());
-    let target = Target { init: barren.init(), cgroup: None, groups: &[], supplied: &[], cradle: None, scopes: 0 };
+    let target = Target { init: barren.init(), cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
     let said = frozen.clone_into(&target).map(drop).expect_err("its files are not there").to_string();
     assert!(said.contains("opening ") && said.contains("stage"), "{said}");
     let inside = || barren.command(&["sh", "-c", "! ps ax --no-headers | grep -q '[p]ython'"]).status();
     eventually("nothing of it is left", || inside().expect("sh runs").success());
     let clone = Space::new();
     // One that is made but never let go ends, too.
-    let target = Target { init: clone.init(), cgroup: None, groups: &[], supplied: &[], cradle: None, scopes: 0 };
+    let target = Target { init: clone.init(), cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
     drop(frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}")));
     let inside =
         || clone.command(&["sh", "-c", "! ps ax -o stat,args --no-headers | grep '[p]ython' | grep -qv ^Z"]).status();

@@ -14,15 +14,15 @@ const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
 
 pub(crate) const CASES: &[Case] = &[
     case("frozen_again::calls_that_were_interrupted_twice_go_on", |sandbox| {
-        twice(sandbox, include_str!("../../actors/waiting.py"), frozen);
+        twice(sandbox, include_str!("../../fixtures/waiting.py"), frozen);
     }),
     // Which call it was is then known where a program's instructions say so.
     case("frozen_again::and_where_nobody_tells_of_them", |sandbox| {
-        twice(sandbox, &include_str!("../../actors/waiting.py").replace("RAW = True", "RAW = False"), frozen_untold);
+        twice(sandbox, &include_str!("../../fixtures/waiting.py").replace("RAW = True", "RAW = False"), frozen_untold);
     }),
     Case::new("frozen_again::less_is_left_of_a_wait_each_time", less_is_left_each_time).needs(TOLD),
     case("frozen_again::settings_are_kept_by_clones_of_clones", |sandbox| {
-        twice(sandbox, include_str!("../../actors/settings.py"), frozen);
+        twice(sandbox, include_str!("../../fixtures/settings.py"), frozen);
     }),
 ];
 
@@ -39,7 +39,7 @@ fn less_is_left_each_time(sandbox: &Sandbox) {
     const WAITS: usize = 6;
     let stage = stage(sandbox);
     let mut spaces = vec![Space::new()];
-    let _actor = spaces[0].play(include_str!("../../actors/waiting.py"), &stage);
+    let _actor = spaces[0].play(include_str!("../../fixtures/waiting.py"), &stage);
     let mut before: Option<Vec<(i32, u64, Vec<u64>)>> = None;
     for _ in 0..4 {
         let frozen = frozen(&spaces[spaces.len() - 1]).unwrap_or_else(|error| panic!("{error}"));

@@ -9,7 +9,7 @@ use crate::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("frozen_settings::all_of_them_are_kept", |sandbox| {
-        plays(sandbox, include_str!("../../actors/settings.py"));
+        plays(sandbox, include_str!("../../fixtures/settings.py"));
     })
     .needs(NEEDS),
     Case::new("frozen_settings::who_is_ended_first_is_not_what_the_daemon_is", who_is_ended_first),

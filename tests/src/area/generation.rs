@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("generation::of_others_than_openssl_nothing_is_said", nothing_is_said),
 ];
 
-const ACTOR: &str = include_str!("../../actors/generation.py");
+const ACTOR: &str = include_str!("../../fixtures/generation.py");
 const CLONES: usize = 10;
 
 #[track_caller]

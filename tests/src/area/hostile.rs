@@ -5,7 +5,7 @@ use crate::line::Line;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("inner_connections::more_wait_than_their_listener_lets_wait_by_now", longer_queue).needs(PYTHON),
 ];
 
-const ACTOR: &str = include_str!("../../actors/wired.py");
+const ACTOR: &str = include_str!("../../fixtures/wired.py");
 
 /// The one that a clone does not have: what was sent lies where nobody can look.
 const LOST: &str = "one that waits to be accepted and has sent something";

@@ -10,7 +10,7 @@ use crate::need::Need;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::teardown::tear_down;
-use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

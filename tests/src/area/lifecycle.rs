@@ -7,7 +7,7 @@ use crate::process;
 use crate::sandbox::Sandbox;
 use crate::world::World;
 use pando_kernel::cgroup::Hierarchies;
-use pando_kernel::foreign_memory::{Shared, compare};
+use pando_kernel::trace::foreign_memory::{Shared, compare};
 use std::cmp::Ordering;
 
 const VM: &[Tag] = &[Tag::Vm];
@@ -189,7 +189,7 @@ fn what_has_ended_keeps_nothing_of_the_kernel(sandbox: &Sandbox) {
     eventually("the kernel has let go of their groups", || dying() == 0);
 }
 
-/// The seed and the first process, which a guest has beside its own: page tables, stacks and all that there is of a
+/// The shim and the first process, which a guest has beside its own: page tables, stacks and all that there is of a
 /// process's memory in the kernel are there once.
 fn what_waits_with_a_guest_has_one_memory(sandbox: &Sandbox) {
     sandbox.guest("web", &["--", "sleep", "100000"]);
@@ -197,11 +197,11 @@ fn what_waits_with_a_guest_has_one_memory(sandbox: &Sandbox) {
     sandbox.pando(["clone", "image", "twin"]).ok();
     for name in ["web", "twin"] {
         let first = sandbox.first_process(name);
-        let seed = process::parent(first).expect("its first process has a parent");
+        let shim = process::parent(first).expect("its first process has a parent");
         let same = |other| compare(Shared::Memory, (first, 0), (other, 0)).map(Ordering::is_eq);
-        assert!(same(seed).unwrap(), "{name}");
+        assert!(same(shim).unwrap(), "{name}");
         assert!(
-            process::all().iter().all(|other| [first, seed].contains(&other.pid) || !same(other.pid).unwrap_or(false))
+            process::all().iter().all(|other| [first, shim].contains(&other.pid) || !same(other.pid).unwrap_or(false))
         );
         sandbox.exec_sh(name, "cat /proc/1/maps; echo done").run().says("done\n");
     }

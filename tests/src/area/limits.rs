@@ -197,7 +197,7 @@ fn every_limit_is_held(sandbox: &Sandbox) {
     assert!(one("memory.reserve") == ["16777216"], "{:?}", one("memory.reserve"));
     // Version 1 counts memory and swap together.
     assert!(matches!(one("memory.swap").as_slice(), [value] if value == "0" || value == "67108864"));
-    // The seed is not the guest's.
+    // The shim is not the guest's.
     assert_eq!(one("pids"), ["101"]);
     let quota = one("cpu.limit");
     assert!(quota == ["10000 20000"] || quota == ["20000", "10000"], "{quota:?}");

@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("logs::each_clone_prints_into_its_own", each_clone_prints_into_its_own),
     Case::new("logs::nothing_is_lost_by_a_freeze", nothing_is_lost_by_a_freeze),
     Case::new("logs::who_was_moved_prints_where_it_is", who_was_moved_prints_where_it_is),
-    Case::new("logs::who_has_lost_its_seed_prints_on", who_has_lost_its_seed_prints_on),
+    Case::new("logs::who_has_lost_its_shim_prints_on", who_has_lost_its_shim_prints_on),
     Case::new("logs::a_slow_follower_holds_nobody_up", a_slow_follower_holds_nobody_up),
 ];
 
@@ -169,7 +169,7 @@ fn all_is_there_when_the_end_is_told(sandbox: &Sandbox) {
     }
 }
 
-/// Whose end comes no later than the seed is told of the log.
+/// Whose end comes no later than the shim is told of the log.
 fn a_short_command_is_heard(sandbox: &Sandbox) {
     sandbox.create("short", &["--", "echo", "word"]);
     for times in 1..20 {
@@ -288,13 +288,13 @@ fn who_was_moved_prints_where_it_is(sandbox: &Sandbox) {
     }
 }
 
-fn who_has_lost_its_seed_prints_on(sandbox: &Sandbox) {
+fn who_has_lost_its_shim_prints_on(sandbox: &Sandbox) {
     bounded(sandbox);
     sandbox
         .guest("job", &["--", "sh", "-c", "until [ -e /go ]; do sleep 0.1; done; seq 1000000; : >/done; sleep 100000"]);
-    let seed = process::parent(sandbox.first_process("job")).expect("it has one");
+    let shim = process::parent(sandbox.first_process("job")).expect("it has one");
     sandbox.exec_sh("job", "(sleep 1; : >/go) >/dev/null 2>&1 </dev/null &").ok();
-    process::kill(seed);
+    process::kill(shim);
     let most = largest(sandbox, "job", 6_888_896);
     assert!(most <= BOUND + (64 << 10), "{most} bytes");
     sandbox.pando(["logs", "-n", "1", "job"]).run().succeeded().says("1000000\n");

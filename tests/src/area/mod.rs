@@ -3,7 +3,6 @@
 mod aio;
 mod attacks;
 mod background;
-mod buds;
 mod burglars;
 mod clients;
 mod clone_answers;
@@ -79,6 +78,7 @@ mod settings;
 mod shared_counts;
 mod signed_images;
 mod standard_streams;
+mod standby_clones;
 mod standing_still;
 mod state_root;
 mod store;
@@ -240,7 +240,7 @@ const AREAS: &[&[Case]] = &[
     readers::CASES,
     signed_images::CASES,
     daemon_walls::CASES,
-    buds::CASES,
+    standby_clones::CASES,
     clients::CASES,
     refusals::CASES,
     restore::CASES,

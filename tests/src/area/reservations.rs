@@ -4,7 +4,7 @@ use super::limits::{held, hog};
 use crate::case::{Case, Tag, skip};
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
-use pando_kernel::time_slice;
+use pando_kernel::process::time_slice;
 use std::path::Path;
 use std::time::Duration;
 

@@ -143,7 +143,7 @@ fn sockets_hold_no_more_than_memory_does(sandbox: &Sandbox) {
 }
 
 /// The kernel bounds what is in flight for each user by the sender's limit of open files: a guest that is over that of
-/// its seed may not keep what is put into it from being heard of.
+/// its shim may not keep what is put into it from being heard of.
 fn descriptors_in_flight_hold_nobody_up(sandbox: &Sandbox) {
     let tree = attacks::tree(sandbox).to_string_lossy().into_owned();
     for profile in ["default", "strict"] {

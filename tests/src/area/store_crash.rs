@@ -10,7 +10,7 @@ use crate::process;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::store_worker::WORD;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use pando_store::{LayerId, Store, Taking};
 use rustix::process::Signal;
 use std::collections::HashSet;

@@ -7,7 +7,7 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::small_disk::StateDisk;
-use pando_kernel::page_cache::resident_pages;
+use pando_kernel::memory::page_cache::resident_pages;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 pub(crate) const CASES: &[Case] = &[
     Case::new("trouble::a_daemon_with_few_descriptors_ends_no_guest", a_daemon_with_few_descriptors_ends_no_guest)
         .needs(&[Need::Root, Need::Program("setpriv", "util-linux")]),
-    Case::new("trouble::a_seed_that_stands_still_is_asked_again", a_seed_that_stands_still_is_asked_again),
+    Case::new("trouble::a_shim_that_stands_still_is_asked_again", a_shim_that_stands_still_is_asked_again),
     Case::new("trouble::a_spec_that_cannot_be_read_is_repaired", a_spec_that_cannot_be_read_is_repaired),
     Case::new(
         "trouble::a_guest_of_which_nothing_is_known_can_be_ended",
@@ -67,17 +67,17 @@ fn a_daemon_with_few_descriptors_ends_no_guest(sandbox: &Sandbox) {
     }
 }
 
-fn a_seed_that_stands_still_is_asked_again(sandbox: &Sandbox) {
+fn a_shim_that_stands_still_is_asked_again(sandbox: &Sandbox) {
     sandbox.guest("still", &["--", "sleep", "1000"]);
     sandbox.guest("other", &["--", "sleep", "1000"]);
     let first = sandbox.first_process("still");
-    let seed = process::parent(first).expect("it has a parent");
-    process::signal(seed, Signal::STOP);
+    let shim = process::parent(first).expect("it has a parent");
+    process::signal(shim, Signal::STOP);
     kill_daemon(sandbox);
     assert_eq!(sandbox.state("still"), "unreachable");
     assert_eq!(sandbox.state("other"), "running");
     sandbox.pando(["rm", "still"]).run().ended_with(125);
-    process::signal(seed, Signal::CONT);
+    process::signal(shim, Signal::CONT);
     sandbox.becomes("still", "running");
     assert_eq!(sandbox.first_process("still"), first);
     sandbox.exec_sh("still", "true").ok();
@@ -113,7 +113,10 @@ fn planted_specs(sandbox: &Sandbox) {
     sandbox.guest("web", &["--profile", "strict", "-v", &format!("{}:/srv", volume.display()), "--", "sleep", "1000"]);
     let names = "spec.toml .spec.toml.good guest.toml .guest.toml.good .new-spec spec.toml.broken";
     let plant = format!("for at in / /.. /srv; do for name in {names}; do cat >$at/$name; done; done");
-    sandbox.exec_sh("web", &format!("cat >/wished; {}", plant.replace("cat >", "cp /wished "))).input(WISHED).ok();
+    sandbox
+        .exec_sh("web", &format!("cat >/requested; {}", plant.replace("cat >", "cp /requested ")))
+        .input(WISHED)
+        .ok();
     kill_daemon(sandbox);
     damage(sandbox, "web", "spec.toml");
     sandbox.pando(["repair", "web"]).ok();

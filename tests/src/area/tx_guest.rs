@@ -7,7 +7,7 @@ use crate::history;
 use crate::line::Line;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 

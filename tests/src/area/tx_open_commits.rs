@@ -6,7 +6,7 @@ use crate::need::Need;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::tree_state;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::fs;
 
 pub(crate) const CASES: &[Case] = &[

@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
 /// A tree that is older than any transaction in it, made by `script`.
 fn tree(sandbox: &Sandbox, script: &str) -> PathBuf {
     let at = sandbox.scratch().join("tree");
-    let _ = pando_kernel::tree_removal::remove_tree(&at);
+    let _ = pando_kernel::file::tree_removal::remove_tree(&at);
     fs::create_dir_all(&at).expect("a directory can be made");
     Line::new("sh").args(["-ec", script]).directory(&at).ok();
     std::thread::sleep(std::time::Duration::from_millis(12));

@@ -6,7 +6,7 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 

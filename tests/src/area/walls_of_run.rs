@@ -5,7 +5,7 @@ use super::crash::daemon_with;
 use crate::case::Case;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Files made into a tar stream.
 
 use anyhow::{Context, bail, ensure};
-use pando_kernel::tree_copy::names_in;
+use pando_kernel::file::tree_copy::names_in;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 
 use super::Landing;
 use anyhow::{Context, bail, ensure};
-use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_kernel::filesystem::spare_room::{Refusal, SpareRoom};
 use pando_reader::{CopyEntry as Entry, CopyKind as Kind, Died, Failure, Job, Message, Reader, ReaderError, for_each};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,

@@ -2,9 +2,9 @@
 
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail, ensure};
-use pando_kernel::pidfd;
+use pando_kernel::file::tree_removal;
 use pando_kernel::probe::Scratch;
-use pando_kernel::tree_removal;
+use pando_kernel::process::pidfd;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Signal;
 use std::io::Read;

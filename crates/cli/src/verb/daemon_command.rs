@@ -96,7 +96,7 @@ impl Verb for Spawner {
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         // Guests are not, however urgent whoever started the daemon was; control groups of version 1 would not even
         // take them in.
-        pando_kernel::real_time::leave().context("cannot be an ordinary process")?;
+        pando_kernel::process::real_time::leave().context("cannot be an ordinary process")?;
         pando_daemon::spawn(&Places::new(root.directory())).context("cannot be the spawner")?;
         Ok(0)
     }

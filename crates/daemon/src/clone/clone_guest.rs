@@ -21,7 +21,7 @@ use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::Frozen;
 use pando_freeze::image::Image;
 use pando_guest::GuestName;
-use pando_kernel::{CallError, Context, uts};
+use pando_kernel::{CallError, Context, namespace::uts};
 use serde::Serialize;
 use std::path::Path;
 use std::rc::Rc;

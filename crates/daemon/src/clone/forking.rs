@@ -6,7 +6,7 @@ use crate::init::clone_slot::CloneSlot;
 use crate::runtime::readable::readable;
 use crate::runtime::spin_wait::spin;
 use pando_freeze::{CloneError, Frozen, Ready as Forked};
-use pando_kernel::{Context, uts};
+use pando_kernel::{Context, namespace::uts};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::task::JoinHandle;

@@ -3,7 +3,7 @@
 //! watch it (inotify(7)) are told of it once their watches are there.
 
 use pando_freeze::image::{FileKind, Image};
-use pando_kernel::confined::{Links, Root};
+use pando_kernel::file::confined::{Links, Root};
 use rustix::fs::{FileType, OFlags};
 use std::fs::File;
 use std::io;

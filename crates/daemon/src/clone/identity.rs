@@ -18,7 +18,7 @@ use crate::warm::standby_clones::{StandbyClone, StandbyClones};
 use pando_api::{Address, Fault, Spec};
 use pando_freeze::Connection;
 use pando_freeze::image::{Image, Process};
-use pando_kernel::{pidfd, signal};
+use pando_kernel::{process::pidfd, process::signal};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ pub(crate) struct Customization {
 }
 
 impl Identity {
-    /// As a client wishes it.
-    pub(crate) fn wished(
+    /// As a client requests it.
+    pub(crate) fn requested(
         image: &str,
         names: &[String],
         addresses: Vec<Address>,

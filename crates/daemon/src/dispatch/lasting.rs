@@ -33,7 +33,7 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
             return Ok(Reply::Image { image: held.status() });
         }
         Method::Clone { image, names, addresses, signal } => {
-            let identity = identity::Identity::wished(&image, &names, addresses, signal.as_deref())?;
+            let identity = identity::Identity::requested(&image, &names, addresses, signal.as_deref())?;
             clone_guest::clone_all(daemon, &image, &names, identity).await?;
         }
         Method::Move { pids, to } => {

@@ -16,8 +16,8 @@ use std::rc::Rc;
 /// one that makes them.
 const HELPERS: u64 = 2;
 
-/// The guest's seed is counted with it, and not against it.
-const SEED: u64 = 1;
+/// The guest's shim is counted with it, and not against it.
+const SHIM: u64 = 1;
 
 /// The memory and threads that processes take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) fn check(daemon: &Daemon, source: &Rc<Guest>, pids: &[i32], target: &
         }
     }
     if let Some(limit) = limits.pids {
-        let room = (limit + SEED).saturating_sub(used.pids);
+        let room = (limit + SHIM).saturating_sub(used.pids);
         if need.threads + HELPERS > room {
             return refused(format!(
                 "they are {} threads, and {HELPERS} more while they are moved, and of its limit of {limit} (pids) there are {room} left; \
@@ -79,7 +79,7 @@ fn below(all: &[ProcessEntry], pids: &[i32]) -> Vec<i32> {
 impl Need {
     /// Of a process; one that has ended meanwhile takes nothing.
     fn of(pid: i32) -> Self {
-        let read = |file: &str| pando_kernel::proc_file::text(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let read = |file: &str| pando_kernel::file::proc_file::text(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let memory =
             ["Anonymous", "Pss_Shmem", "Swap"].iter().map(|key| field(&read("smaps_rollup"), key)).sum::<u64>();
         Self { memory: memory << 10, threads: field(&read("status"), "Threads") }

@@ -11,15 +11,15 @@
 //! more.
 //!
 //! The guest renames and replaces what it likes meanwhile. So nothing is looked at or copied by a path that the guest
-//! could turn into a way to elsewhere ([`pando_kernel::tree_copy`]), and what was copied under a name is taken for what
-//! was seen there before only if it was the same object, unchanged.
+//! could turn into a way to elsewhere ([`pando_kernel::file::tree_copy`]), and what was copied under a name is taken
+//! for what was seen there before only if it was the same object, unchanged.
 
 use crate::freeze::files_recheck;
 use crate::freeze::files_recheck::Prepared;
 use pando_freeze::{Since, Touched};
-use pando_kernel::directory_chain::Chain;
-use pando_kernel::tree_copy::{Attributes, Copying, directory_below, names_in};
-use pando_kernel::tree_removal::{remove_child, remove_tree};
+use pando_kernel::file::directory_chain::Chain;
+use pando_kernel::file::tree_copy::{Attributes, Copying, directory_below, names_in};
+use pando_kernel::file::tree_removal::{remove_child, remove_tree};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::io::Errno;

@@ -8,7 +8,7 @@
 
 use crate::freeze::files_ahead::{Seen, Tree};
 use pando_freeze::{Entries, Since, Touched};
-use pando_kernel::tree_copy::directory_below;
+use pando_kernel::file::tree_copy::directory_below;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{CStr, CString, OsStr};
@@ -255,7 +255,7 @@ mod tests {
             (|top| std::fs::write(top.join("a/b/new"), "x").unwrap(), true),
             (|top| std::fs::rename(top.join("a/one"), top.join("a/other")).unwrap(), true),
             (|top| std::fs::create_dir(top.join("a/dir")).unwrap(), false),
-            (|top| pando_kernel::tree_removal::remove_tree(&top.join("a/b")).unwrap(), false),
+            (|top| pando_kernel::file::tree_removal::remove_tree(&top.join("a/b")).unwrap(), false),
             (|top| std::fs::rename(top.join("a/b"), top.join("a/c")).unwrap(), false),
         ];
         let mut asked_for_all = false;

@@ -17,17 +17,17 @@ use crate::state::processes;
 use crate::store::{layers, trash};
 use pando_api::{Fault, FaultKind, Link, Network, Spec};
 use pando_freeze::{
-    Ends, FreezeError, Frozen, Given, GivenNetwork, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
+    Ends, FreezeError, Frozen, Given, GivenNetwork, Manner, Outside, Subject, TaskIterator, Touched, freeze_and_end,
     freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
 use pando_guest::Places;
 use pando_guest::plan::{self, Mounted};
 use pando_guest::root::{self, Layer, LayerStore, Root};
-use pando_kernel::confined::{self, Links};
+use pando_kernel::file::confined::{self, Links};
+use pando_kernel::file::tree_removal::remove_tree;
 use pando_kernel::mount::{self, Tree};
-use pando_kernel::tree_removal::remove_tree;
-use pando_kernel::{CallError, Context, pidfd, unfiltered};
+use pando_kernel::{CallError, Context, process::pidfd, seccomp::unfiltered};
 use pando_limit::disk::Image;
 use pando_net::private::GUEST_DEVICE;
 use pando_store::StoreError;
@@ -76,7 +76,7 @@ struct Scene {
     unified: bool,
     /// The addresses that it was given.
     addresses: Vec<IpAddr>,
-    onlooker: Arc<LazyLock<Option<Onlooker>>>,
+    task_iterator: Arc<LazyLock<Option<TaskIterator>>>,
     touched: Arc<LazyLock<Option<Touched>>>,
 }
 
@@ -89,8 +89,8 @@ struct Caption {
     unchecked: bool,
 }
 
-/// How long a seed may take to answer. One that stands still is frozen by what is known of it.
-const SEEDS_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a shim may take to answer. One that stands still is frozen by what is known of it.
+const SHIMS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a guest ends where it was frozen.
 struct End {
@@ -109,9 +109,9 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
     guest.goes()?;
-    // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log
+    // Its answer comes behind all that the shim was told before: right after a start it may not have heard of the log
     // yet, by which that is known here.
-    let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
+    let _ = tokio::time::timeout(SHIMS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
     let was_up = guest.record.borrow().up;
     if order.stop {
@@ -264,7 +264,7 @@ impl Scene {
             keeping: Keeping::of(daemon, &spec, (slot, name)),
             unified: daemon.unified,
             addresses: daemon.private.addresses(slot),
-            onlooker: Arc::clone(&daemon.onlooker),
+            task_iterator: Arc::clone(&daemon.task_iterator),
             touched: Arc::clone(&daemon.touched),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None, unchecked: false },
             end,
@@ -289,7 +289,7 @@ impl Scene {
             given: &given,
             host_devices: &host_devices,
             network: network.as_ref(),
-            onlooker: self.onlooker.as_ref().as_ref(),
+            task_iterator: self.task_iterator.as_ref().as_ref(),
         };
         root::prepare(&self.root.files)?;
         let disk = self.disk.as_ref().map(Image::look).transpose()?;
@@ -356,10 +356,10 @@ fn refuse_around(places: &Places, guest: &Guest) -> Result<(), Fault> {
 /// What a guest prints into, of which each clone has its own: device and inode. It is the log itself where an earlier
 /// Pando started the guest.
 pub(crate) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<(u64, u64)> {
-    let printed = if pidfd::has_ended(&running.seed) {
+    let printed = if pidfd::has_ended(&running.shim) {
         Printed::orphaned(&processes::pids(&daemon.field, running.slot))
     } else {
-        Printed::of(&running.seed).ok().flatten()
+        Printed::of(&running.shim).ok().flatten()
     };
     match printed {
         Some(printed) => Some(printed.identity),
@@ -388,7 +388,7 @@ fn given(spec: &Spec, unified: bool) -> Vec<Given> {
 
 /// What is given to a guest of a spec in a network namespace of its own, if it has one.
 fn given_network(spec: &Spec, addresses: &[IpAddr]) -> Option<GivenNetwork> {
-    // As a guest's seed sets them.
+    // As a guest's shim sets them.
     const OPEN: [(&str, &str); 2] =
         [("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"), ("/proc/sys/net/ipv4/ping_group_range", "0 65535")];
     if spec.network.is_the_hosts() {

@@ -13,12 +13,12 @@ use crate::state::guest::{Guest, Running};
 use crate::state::processes;
 use pando_api::{Fault, FaultKind};
 use pando_freeze::image::{AreaKind, FileKind, Image};
-use pando_freeze::{Bed, FreezeError, Moved, Onlooker, Outside, Refusal, Subject, Target, TransplantError, transplant};
-use pando_guest::seed::PROGRAM;
-use pando_kernel::confined::{Links, Place, Root};
-use pando_kernel::fs_owner::FsOwner;
-use pando_kernel::tree_copy::copy_content;
-use pando_kernel::{CallError, Context, pidfd, unfiltered};
+use pando_freeze::{Bed, FreezeError, MigrateError, Moved, Outside, Refusal, Subject, Target, TaskIterator, migrate};
+use pando_guest::shim::PROGRAM;
+use pando_kernel::file::confined::{Links, Place, Root};
+use pando_kernel::file::fs_owner::FsOwner;
+use pando_kernel::file::tree_copy::copy_content;
+use pando_kernel::{CallError, Context, process::pidfd, seccomp::unfiltered};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ pub(crate) async fn move_processes(daemon: &Rc<Daemon>, pids: &[i32], to: &str) 
         .and_then(|moved| moved)
         .map_err(|error| Fault::new(FaultKind::Failed, to, format!("moving processes failed inside Pando: {error}")))?;
     let moved = moved.map_err(|error| match &error {
-        TransplantError::Freeze(error) => fault(&source, error),
+        MigrateError::Freeze(error) => fault(&source, error),
         other => failure::bad(to, format!("moving processes into guest '{to}' failed: {other}")),
     })?;
     let words = |what: &str, other: &Guest| Some(format!("{} processes {what} '{}'", moved.processes, other.name));
@@ -97,7 +97,7 @@ struct Site {
     tasks: Vec<OwnedFd>,
     /// What a Landlock domain is to keep inside there.
     scopes: u32,
-    onlooker: Arc<LazyLock<Option<Onlooker>>>,
+    task_iterator: Arc<LazyLock<Option<TaskIterator>>>,
 }
 
 impl Site {
@@ -121,12 +121,12 @@ impl Site {
             procs: group.map(|path| open(path.join("cgroup.procs"), File::options().write(true))).transpose()?,
             tasks: plot.entrances()?.tasks,
             scopes: scopes(&target.spec.borrow()),
-            onlooker: Arc::clone(&daemon.onlooker),
+            task_iterator: Arc::clone(&daemon.task_iterator),
         })
     }
 
     /// Moves the processes. Blocking.
-    fn work(&self, processes: &[i32]) -> Result<Moved, TransplantError> {
+    fn work(&self, processes: &[i32]) -> Result<Moved, MigrateError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let subject = Subject {
             init: self.from,
@@ -138,7 +138,7 @@ impl Site {
             given: &[],
             host_devices: &[],
             network: None,
-            onlooker: self.onlooker.as_ref().as_ref(),
+            task_iterator: self.task_iterator.as_ref().as_ref(),
         };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
@@ -146,11 +146,11 @@ impl Site {
             cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.printed_there.as_fd()],
-            cradle: None,
+            handoff: None,
             scopes: self.scopes,
         };
         let bed = Bed { target, procs: self.procs.as_ref().map(AsFd::as_fd) };
-        transplant(&subject, processes, &bed, |image| self.files(image))
+        migrate(&subject, processes, &bed, |image| self.files(image))
     }
 
     /// Sees to it that files are there; the root directory of the guest that they come from.
@@ -223,16 +223,16 @@ impl Site {
 /// An end of what a guest prints into. One that has no command of its own has none yet.
 fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Result<OwnedFd, CallError> {
     let what = || format!("connecting to the log of guest '{}'", guest.name);
-    if let Some(printed) = Printed::of(&running.seed).context(what)? {
+    if let Some(printed) = Printed::of(&running.shim).context(what)? {
         return printed.end().context(what);
     }
     // One of another kind may not know what is asked of it, and would let go of the daemon.
-    let pid = pidfd::pid(&running.seed).context(what)?;
+    let pid = pidfd::pid(&running.shim).context(what)?;
     if std::fs::read(format!("/proc/{pid}/exe")).context(what)? != PROGRAM {
         return Err(io::Error::other("it was started by another Pando; restart it first")).context(what);
     }
     let log = Logs::open(&guest.log(&daemon.places)).context(what)?;
-    daemon.logs.pipe(running.link.seed(), log, running.root()).context(what)
+    daemon.logs.pipe(running.link.shim(), log, running.root()).context(what)
 }
 
 /// A directory inside a root, made where it is missing.

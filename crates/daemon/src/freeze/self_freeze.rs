@@ -19,8 +19,8 @@ use crate::state::guest::{Guest, Running};
 use crate::store::images;
 use pando_api::Fault;
 use pando_guest::GuestName;
-use pando_kernel::confined::{Links, Place, Root};
-use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::file::confined::{Links, Place, Root};
+use pando_kernel::file::fs_owner::FsOwner;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -41,7 +41,7 @@ const LONGEST: usize = 512;
 pub(crate) struct Request {
     /// Where it waits for the answer.
     number: u32,
-    /// How it wants the image called, if it has a wish.
+    /// How it wants the image called, if it has a request.
     pub(crate) word: Option<String>,
 }
 

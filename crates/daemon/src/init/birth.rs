@@ -1,4 +1,4 @@
-//! Waiting for a process to be born: for its seed's word that it exists, and for its own that it has taken the steps of
+//! Waiting for a process to be born: for its shim's word that it exists, and for its own that it has taken the steps of
 //! its plan.
 
 use crate::failure;
@@ -7,10 +7,10 @@ use crate::runtime::spin_wait::spin;
 use pando_api::{Fault, FaultKind};
 use pando_guest::GuestName;
 use pando_guest::plan::Plan;
-use pando_guest::seed::read_report;
-use pando_kernel::{CallError, Context, pidfd};
-use pando_seed::Report;
-use pando_seed::Request;
+use pando_guest::shim::read_report;
+use pando_kernel::{CallError, Context, process::pidfd};
+use pando_shim::Report;
+use pando_shim::Request;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) async fn born(
     name: &GuestName,
     birth: tokio::sync::oneshot::Receiver<Birth>,
 ) -> Result<(i32, OwnedFd), Fault> {
-    let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
+    let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its shim has gone")));
     birth.map_err(|error| match error.raw_os_error() {
         Some(libc::EAGAIN) => full(name),
         _ => failure::io("starting a process", name.as_ref(), &error),
@@ -122,9 +122,9 @@ pub(crate) fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
     }
 }
 
-/// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is
+/// From here on the shim has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is
 /// then undone.
 pub(crate) fn stay(name: &GuestName, link: &Link) -> Result<(), Fault> {
-    let settled = link.seed().send(Request::Settle, &[]);
+    let settled = link.shim().send(Request::Settle, &[]);
     settled.map_err(|error| failure::io("starting a process", name.as_ref(), &error))
 }

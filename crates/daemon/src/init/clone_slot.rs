@@ -3,8 +3,8 @@
 use crate::init::prewarmed::Ready;
 use crate::logs::Logs;
 use pando_api::{Network, Spec};
-use pando_freeze::{CloneError, Cradle, Frozen, Ready as Forked, Target};
-use pando_guest::plan::SproutKind;
+use pando_freeze::{CloneError, Frozen, Handoff, Ready as Forked, Target};
+use pando_guest::plan::PrewarmedKind;
 use pando_kernel::cgroup::{Field, Plot};
 use pando_kernel::{CallError, Context};
 use std::fs::File;
@@ -35,7 +35,7 @@ impl CloneSlot {
         let init = &ready.init;
         let log = Logs::open(log).context(|| format!("opening {}", log.display()))?;
         let handoff = ready.handoff.as_ref().map(|handoff| handoff.lay_out(init, (&log, logs.bound()))).transpose()?;
-        let printed = logs.pipe(init.link.seed(), log, init.root()).context(|| "making the clone's log".to_owned())?;
+        let printed = logs.pipe(init.link.shim(), log, init.root()).context(|| "making the clone's log".to_owned())?;
         let plot = field.plot(init.slot);
         Ok(Self { init: init.pid, plot, printed, handoff, scopes: scopes(spec) })
     }
@@ -51,17 +51,17 @@ impl CloneSlot {
             cgroup: cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.printed.as_fd()],
-            cradle: self.handoff.as_ref().map(|socket| Cradle(socket.as_fd())),
+            handoff: self.handoff.as_ref().map(|socket| Handoff(socket.as_fd())),
             scopes: self.scopes,
         };
         frozen.clone_into(&target)
     }
 }
 
-/// What is kept inside a guest of some kind. Its seed is in a domain of the same kind, and nobody else can be put into
+/// What is kept inside a guest of some kind. Its shim is in a domain of the same kind, and nobody else can be put into
 /// that.
 pub(crate) fn scopes(spec: &Spec) -> u32 {
-    SproutKind::of_clones(spec).scopes.bits()
+    PrewarmedKind::of_clones(spec).scopes.bits()
 }
 
 /// Whether processes can be forked to a first process at once: it has a root file system already, and there is no

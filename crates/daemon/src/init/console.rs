@@ -1,4 +1,4 @@
-//! The console of a guest that brings its own init: a terminal of the guest's, which its seed keeps, and whose output
+//! The console of a guest that brings its own init: a terminal of the guest's, which its shim keeps, and whose output
 //! is the guest's log.
 
 use crate::failure;
@@ -6,25 +6,25 @@ use crate::init::link::Link;
 use crate::logs::Logs;
 use pando_api::Fault;
 use pando_guest::GuestName;
-use pando_guest::seed::SeedLink;
-use pando_kernel::packet;
-use pando_seed::Request;
+use pando_guest::shim::ShimLink;
+use pando_kernel::socket::packet;
+use pando_shim::Request;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Has a seed keep the console that its init is about to open. The init is to send its master over the socket.
+/// Has a shim keep the console that its init is about to open. The init is to send its master over the socket.
 pub(crate) fn lay(logs: &Logs, (name, log): (&GuestName, &Path), link: &Link) -> Result<OwnedFd, Fault> {
     let laid = || -> std::io::Result<OwnedFd> {
-        let (seeds, inits) = packet::pair()?;
+        let (shims, inits) = packet::pair()?;
         let log = Logs::open(log)?;
-        keep(link.seed(), seeds.as_fd(), (&log, logs.bound()))?;
+        keep(link.shim(), shims.as_fd(), (&log, logs.bound()))?;
         Ok(inits)
     };
     laid().map_err(|error| failure::io("making the guest's console", name.as_ref(), &error))
 }
 
-/// Has a seed keep a console whose master comes on a socket, and print it into a log that has a bound.
-pub(crate) fn keep(seed: &SeedLink, master: BorrowedFd<'_>, (log, bound): (&File, u64)) -> std::io::Result<()> {
-    seed.send(Request::Console { bound }, &[master, log.as_fd()])
+/// Has a shim keep a console whose master comes on a socket, and print it into a log that has a bound.
+pub(crate) fn keep(shim: &ShimLink, master: BorrowedFd<'_>, (log, bound): (&File, u64)) -> std::io::Result<()> {
+    shim.send(Request::Console { bound }, &[master, log.as_fd()])
 }

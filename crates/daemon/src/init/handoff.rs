@@ -6,7 +6,7 @@
 use crate::init::console;
 use crate::init::prewarmed::PrewarmedInit;
 use pando_guest::plan::Heritage;
-use pando_kernel::{CallError, Context, packet};
+use pando_kernel::{CallError, Context, socket::packet};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -48,11 +48,11 @@ impl Handoff {
         self.parts.take()
     }
 
-    /// Has the seed keep the console, now that it is known what it prints into. Where the first process is told what to
+    /// Has the shim keep the console, now that it is known what it prints into. Where the first process is told what to
     /// become.
     pub(crate) fn lay_out(&self, init: &PrewarmedInit, log: (&File, u64)) -> Result<OwnedFd, CallError> {
         let what = || "making the guest's console".to_owned();
-        console::keep(init.link.seed(), self.console.as_fd(), log).context(what)?;
+        console::keep(init.link.shim(), self.console.as_fd(), log).context(what)?;
         self.restorer.try_clone().context(what)
     }
 }

@@ -4,7 +4,7 @@ use crate::failure;
 use crate::state::guest::{Guest, Running};
 use pando_api::Fault;
 use pando_guest::root;
-use pando_kernel::confined::Root;
+use pando_kernel::file::confined::Root;
 use std::os::fd::AsFd;
 
 /// Where those are that run in a clone before anything else of it.

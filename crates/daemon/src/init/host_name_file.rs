@@ -1,7 +1,7 @@
 //! The name in /etc/hostname of a guest with an init of its own: that init sets the kernel's host name by it, whatever
 //! was set before. A fresh tree has the name of the machine that it was made on.
 
-use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::file::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use std::fs::File;

@@ -13,7 +13,7 @@ use pando_guest::account::{self, Account};
 use pando_guest::launch::{Supplies, go_on};
 use pando_guest::plan::{self, Facts, Heritage, Plan, Program};
 use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
-use pando_guest::seed::read_report;
+use pando_guest::shim::read_report;
 use pando_guest::{slot, volume};
 use pando_kernel::CallError;
 use pando_kernel::cgroup::Hierarchies;
@@ -154,7 +154,7 @@ impl LaunchBuilder {
         let program = self.request.take().map(|request| self.resolve(request, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
         let facts = self.facts(&views).map_err(|error| self.fault(&error))?;
-        let plan = plan::trunk(&self.spec, &facts, program.as_ref()).map_err(|error| {
+        let plan = plan::of_init(&self.spec, &facts, program.as_ref()).map_err(|error| {
             let message = format!("guest '{}' cannot be started as asked: {error}", self.name);
             Fault::new(FaultKind::BadRequest, self.name.as_str(), message)
         })?;

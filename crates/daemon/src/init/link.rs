@@ -1,9 +1,9 @@
-//! One seed's socket, for many tasks: requests are answered in order, and ends are told to whoever waits for them.
+//! One shim's socket, for many tasks: requests are answered in order, and ends are told to whoever waits for them.
 
 use crate::runtime::readable::readable;
-use pando_guest::seed::SeedLink;
-use pando_kernel::pidfd;
-use pando_seed::{Answer, Request};
+use pando_guest::shim::ShimLink;
+use pando_kernel::process::pidfd;
+use pando_shim::{Answer, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,37 +19,37 @@ const LACK: Duration = Duration::from_millis(100);
 /// What came of a launch.
 pub(crate) type Birth = io::Result<(i32, OwnedFd)>;
 
-/// What a seed knows of its init.
+/// What a shim knows of its init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InitStatus {
-    /// The seed's own pid.
-    pub(crate) seed: i32,
+    /// The shim's own pid.
+    pub(crate) shim: i32,
     /// The init's pid; 0 before it is a guest's.
     pub(crate) pid: i32,
     /// How it ended, as waitpid(2) gives it.
     pub(crate) ended: Option<i32>,
 }
 
-/// A seed's socket and those who wait for something on it.
+/// A shim's socket and those who wait for something on it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    socket: AsyncFd<SeedLink>,
+    socket: AsyncFd<ShimLink>,
     births: RefCell<VecDeque<oneshot::Sender<Birth>>>,
     ends: RefCell<HashMap<i32, oneshot::Sender<i32>>>,
     /// Ends that came before anybody asked.
     early: RefCell<HashMap<i32, i32>>,
     statuses: RefCell<VecDeque<oneshot::Sender<InitStatus>>>,
     turn: Mutex<()>,
-    /// The seed has gone: whoever asks from now on is told at once.
+    /// The shim has gone: whoever asks from now on is told at once.
     gone: Cell<bool>,
 }
 
 impl Link {
-    /// Takes over a connection and serves it until the seed goes.
-    pub(crate) fn new(seed: SeedLink) -> io::Result<Rc<Self>> {
-        rustix::io::ioctl_fionbio(&seed, true)?;
+    /// Takes over a connection and serves it until the shim goes.
+    pub(crate) fn new(shim: ShimLink) -> io::Result<Rc<Self>> {
+        rustix::io::ioctl_fionbio(&shim, true)?;
         let link = Rc::new(Self {
-            socket: readable(seed)?,
+            socket: readable(shim)?,
             births: RefCell::default(),
             ends: RefCell::default(),
             early: RefCell::default(),
@@ -65,9 +65,9 @@ impl Link {
         loop {
             match link.next().await {
                 Ok(Some((answer, process))) => link.deliver(answer, process),
-                // A lack of the daemon's own, and no word of the seed.
+                // A lack of the daemon's own, and no word of the shim.
                 Err(error) if crate::runtime::descriptors::is_lack(&error) => {
-                    tracing::warn!(%error, "a seed could not be heard; trying again");
+                    tracing::warn!(%error, "a shim could not be heard; trying again");
                     tokio::time::sleep(LACK).await;
                 }
                 Ok(None) | Err(_) => break,
@@ -91,7 +91,7 @@ impl Link {
 
     fn deliver(&self, answer: Answer, process: Option<OwnedFd>) {
         match (answer, process) {
-            // A guest that an earlier version started has a seed that does so.
+            // A guest that an earlier version started has a shim that does so.
             (Answer::Forked { pid }, Some(process)) => self.born(Ok((pid, process))),
             (Answer::Forked { pid }, None) => self.born(self.take(pid).map(|process| (pid, process))),
             (Answer::NotForked { errno }, _) => self.born(Err(io::Error::from_raw_os_error(errno))),
@@ -99,15 +99,15 @@ impl Link {
                 Some(waiting) => drop(waiting.send(status)),
                 None => drop(self.early.borrow_mut().insert(pid, status)),
             },
-            (Answer::Trunk { seed, pid, ended }, _) => {
+            (Answer::Init { shim, pid, ended }, _) => {
                 if let Some(waiting) = self.statuses.borrow_mut().pop_front() {
-                    let _ = waiting.send(InitStatus { seed, pid, ended });
+                    let _ = waiting.send(InitStatus { shim, pid, ended });
                 }
             }
         }
     }
 
-    /// Takes hold of a process that the seed does not reap before it hears that this was done: its number is its own
+    /// Takes hold of a process that the shim does not reap before it hears that this was done: its number is its own
     /// until then. One that cannot be had is nobody's, and ends.
     fn take(&self, pid: i32) -> io::Result<OwnedFd> {
         let taken = pidfd::open(pid);
@@ -116,7 +116,7 @@ impl Link {
         {
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
         }
-        self.seed().send(Request::Taken, &[])?;
+        self.shim().send(Request::Taken, &[])?;
         taken
     }
 
@@ -132,7 +132,7 @@ impl Link {
     }
 
     /// The socket, to send a launch on; its answer is awaited by what [`Link::expect_birth`] gave before.
-    pub(crate) fn seed(&self) -> &SeedLink {
+    pub(crate) fn shim(&self) -> &ShimLink {
         self.socket.get_ref()
     }
 
@@ -155,7 +155,7 @@ impl Link {
         self.births.borrow_mut().pop_back();
     }
 
-    /// Waits for a process's end; its status as waitpid(2) gives it, or `None` if the seed went without saying.
+    /// Waits for a process's end; its status as waitpid(2) gives it, or `None` if the shim went without saying.
     pub(crate) async fn ended(&self, pid: i32) -> Option<i32> {
         if let Some(status) = self.early.borrow_mut().remove(&pid) {
             return Some(status);
@@ -170,19 +170,19 @@ impl Link {
         receiver.await.ok()
     }
 
-    /// Asks what became of the init; `None` if the seed went without saying.
+    /// Asks what became of the init; `None` if the shim went without saying.
     pub(crate) async fn status(&self) -> io::Result<Option<InitStatus>> {
         let (sender, receiver) = oneshot::channel();
-        self.seed().send(Request::Status, &[])?;
+        self.shim().send(Request::Status, &[])?;
         if !self.gone.get() {
             self.statuses.borrow_mut().push_back(sender);
         }
         Ok(receiver.await.ok())
     }
 
-    /// Tells the seed to end.
+    /// Tells the shim to end.
     pub(crate) fn quit(&self) {
         // One that has gone already has nothing to end.
-        let _ = self.seed().send(Request::Quit, &[]);
+        let _ = self.shim().send(Request::Quit, &[]);
     }
 }

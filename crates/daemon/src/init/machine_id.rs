@@ -1,6 +1,6 @@
 //! The identity of a machine (machine-id(5)), written anew where a guest has one.
 
-use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::file::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::fs::File;

@@ -4,7 +4,7 @@ use crate::init::handoff::Handoff;
 use crate::init::link::Link;
 use pando_guest::slot;
 use pando_kernel::mount::Tree;
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -13,9 +13,9 @@ use std::rc::Rc;
 pub(crate) struct PrewarmedInit {
     /// The slot that it stands in.
     pub(crate) slot: u32,
-    /// The process of the seed that it grew from.
-    pub(crate) seed: OwnedFd,
-    /// The connection to its seed.
+    /// The process of the shim that it grew from.
+    pub(crate) shim: OwnedFd,
+    /// The connection to its shim.
     pub(crate) link: Rc<Link>,
     /// Its user namespace, if it has one of its own.
     pub(crate) namespace: Option<OwnedFd>,
@@ -37,7 +37,7 @@ impl PrewarmedInit {
 
     /// Whether somebody has killed it.
     pub(crate) fn has_ended(&self) -> bool {
-        pidfd::has_ended(&self.process) || pidfd::has_ended(&self.seed)
+        pidfd::has_ended(&self.process) || pidfd::has_ended(&self.shim)
     }
 }
 

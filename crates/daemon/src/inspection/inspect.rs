@@ -46,8 +46,8 @@ fn bandwidth_held(bandwidth: &Bandwidth, guest: &Guest) -> Vec<HeldLimit> {
     let spec = guest.spec.borrow();
     let running = guest.running.borrow();
     let shown = running.as_ref().map(|life| bandwidth.shown(life.slot)).unwrap_or_default();
-    let held = |(key, wish): (&'static str, &str)| {
-        let limit = HeldLimit { key: key.to_owned(), wish: wish.to_owned(), ..HeldLimit::default() };
+    let held = |(key, request): (&'static str, &str)| {
+        let limit = HeldLimit { key: key.to_owned(), request: request.to_owned(), ..HeldLimit::default() };
         if key == "net.limit_in" {
             let note = "what comes in faster is dropped, by a program on the guest's control group";
             return vec![HeldLimit { note: Some(note.to_owned()), ..limit }];

@@ -10,9 +10,9 @@ use pando_guest::plan::bound;
 use pando_guest::policy::{capabilities, profile};
 use pando_kernel::bpf::{self, Hook};
 use pando_kernel::cgroup::Field;
+use pando_kernel::file::proc_file;
 use pando_kernel::mount::{MountEntry, mounts_of};
 use pando_kernel::probe;
-use pando_kernel::proc_file;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -113,7 +113,7 @@ fn paths(security: &mut Security, spec: &Spec, mounts: &[MountEntry]) {
     }
 }
 
-/// The kernel does not tell of a process's domain. It grants scopes or it does not, and the guest's seed asked for
+/// The kernel does not tell of a process's domain. It grants scopes or it does not, and the guest's shim asked for
 /// them.
 fn domain(security: &mut Security, spec: &Spec) {
     let scopes = profile::of(spec.security_profile()).scopes(spec.network);

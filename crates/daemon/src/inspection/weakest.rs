@@ -5,8 +5,8 @@
 
 use crate::inspection::security::field;
 use pando_guest::policy::capabilities;
-use pando_kernel::proc_file;
-use pando_seed::Capabilities;
+use pando_kernel::file::proc_file;
+use pando_shim::Capabilities;
 use std::path::PathBuf;
 
 /// So many processes are looked at, and so many of them named.

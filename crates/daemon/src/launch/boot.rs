@@ -27,7 +27,7 @@ use crate::store::{hot_layers, layers};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
 use pando_guest::launch;
-use pando_guest::plan::{Heritage, SproutKind, Stdio};
+use pando_guest::plan::{Heritage, PrewarmedKind, Stdio};
 use pando_guest::policy::profile;
 use pando_guest::root::Mounted;
 use pando_kernel::mount::Tree;
@@ -114,12 +114,12 @@ async fn attempt(
         Some(Ready { init, tree: Some(tree), handoff }) => (init, Progress::Rooted(tree, handoff)),
         Some(Ready { init, tree: None, .. }) => (init, Progress::Standing),
         None => {
-            let init = daemon.pool.take(SproutKind::of(&spec)).await;
+            let init = daemon.pool.take(PrewarmedKind::of(&spec)).await;
             let doing = "making a place for the guest";
             (init.map_err(|error| failure::io(doing, guest.name.as_ref(), &error))?, Progress::Bare)
         }
     };
-    crash::point("start.seed");
+    crash::point("start.shim");
     if matches!(progress, Progress::Rooted(..))
         && daemon.starting.is_one()
         && let Err(error) = launch::rouse(&init.report, init.pid)
@@ -134,7 +134,7 @@ async fn attempt(
         Ok(word) => Ok(Rc::new(Running {
             slot: init.slot,
             link: init.link,
-            seed: init.seed,
+            shim: init.shim,
             pid: init.pid,
             process: init.process,
             mounts: RefCell::new(init.mounts),
@@ -201,13 +201,13 @@ impl Launch<'_> {
         crash::point("start.launched");
         if heritage == Heritage::None {
             // Both at once: to wake it twice takes longer than either.
-            feed.map_or(Ok(()), |feed| feed.begin(init.link.seed())).map_err(|error| self.no_log(&error))?;
+            feed.map_or(Ok(()), |feed| feed.begin(init.link.shim())).map_err(|error| self.no_log(&error))?;
             stay(name, &init.link)?;
         }
         Ok(heard)
     }
 
-    /// The standard descriptors of what is run, and what the seed is to carry into the log once it runs.
+    /// The standard descriptors of what is run, and what the shim is to carry into the log once it runs.
     fn stdio(
         &self,
         request: Option<&ProgramRequest>,

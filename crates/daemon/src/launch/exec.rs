@@ -14,9 +14,9 @@ use pando_api::{Fault, FaultKind, PartOf, Process, Spec};
 use pando_guest::GuestName;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, Plan, Program};
-use pando_guest::seed::SeedLink;
-use pando_kernel::confined::Root;
-use pando_kernel::pidfd;
+use pando_guest::shim::ShimLink;
+use pando_kernel::file::confined::Root;
+use pando_kernel::process::pidfd;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -111,11 +111,11 @@ pub(crate) async fn begin(
         user: request.user.clone().unwrap_or_default(),
         sent: request.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
         program: request.program(pando_guest::account::Account::root()),
-        seed: SeedLink::from_connected(owned(running.link.seed().as_fd())?),
+        shim: ShimLink::from_connected(owned(running.link.shim().as_fd())?),
     };
     let group = builder.guest_cgroup.clone();
     crate::crash::point("exec.begun");
-    // One launch at a time on a seed's socket, so that answers find the right one. Not for longer: a process that is
+    // One launch at a time on a shim's socket, so that answers find the right one. Not for longer: a process that is
     // born into a frozen group takes no step until a transaction has ended, and that may be just about to be started.
     let turn = running.link.turn().await;
     let birth = running.link.expect_birth();
@@ -190,7 +190,7 @@ fn inside(name: &GuestName, error: &tokio::task::JoinError) -> Fault {
 pub(crate) async fn outcome(started: &Started) -> Option<i32> {
     let status = match started.running.link.ended(started.pid).await {
         Some(status) => Some(status),
-        None => crate::runtime::process_end::status_without_seed(&started.process).await,
+        None => crate::runtime::process_end::status_without_shim(&started.process).await,
     };
     started.running.started_by_clients.borrow_mut().remove(&started.pid);
     crate::state::ending::Ending::from_status(status, false).exit_code()
@@ -208,7 +208,7 @@ struct ExecBuilder {
     user: String,
     program: Program,
     sent: Option<OwnedFd>,
-    seed: SeedLink,
+    shim: ShimLink,
 }
 
 impl ExecBuilder {
@@ -243,15 +243,15 @@ impl ExecBuilder {
         let mut supplies = Supplies {
             cgroup,
             stdio: &self.stdio,
-            trunk: Some(self.init_pid),
+            init: Some(self.init_pid),
             view_of: transaction.map(|transaction| transaction.holder),
             program: self.sent.as_ref(),
             supervisor: self.supervisor.as_ref(),
             ..Supplies::default()
         };
-        // Its namespaces are opened by pid. Had it just ended, they could be another process's: its seed has no right
+        // Its namespaces are opened by pid. Had it just ended, they could be another process's: its shim has no right
         // to enter those.
-        let launched = launch(&self.seed, &plan, &mut supplies)
+        let launched = launch(&self.shim, &plan, &mut supplies)
             .map_err(|error| failure::call(&format!("starting a process in guest '{name}'"), &name, &error))?;
         Ok((plan, launched))
     }

@@ -78,5 +78,5 @@ pub(crate) async fn copy(
 
 /// This program as a sealed copy: a guest that runs it can read it, and never write to the host's file.
 fn own_program() -> std::io::Result<OwnedFd> {
-    pando_kernel::memory_file::sealed("pando", &std::fs::read("/proc/self/exe")?, true)
+    pando_kernel::memory::file::sealed("pando", &std::fs::read("/proc/self/exe")?, true)
 }

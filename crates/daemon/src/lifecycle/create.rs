@@ -16,8 +16,8 @@ use pando_guest::plan::{self, Facts, Heritage, Program, Stdio};
 use pando_guest::root::{LayerStore, Root};
 use pando_guest::source::Source;
 use pando_guest::{GuestName, root};
+use pando_kernel::file::tree_removal::TemporaryDirectory;
 use pando_kernel::mount::Tree;
-use pando_kernel::tree_removal::TemporaryDirectory;
 use pando_limit::limits::Disk;
 use pando_store::StoreError;
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
         stdio: Stdio::Given,
         sent_along: false,
     });
-    plan::trunk(spec, &facts, program.as_ref()).map(drop).map_err(|error| failure::bad_plan(name, &error))
+    plan::of_init(spec, &facts, program.as_ref()).map(drop).map_err(|error| failure::bad_plan(name, &error))
 }
 
 /// Whether what no plan holds makes sense.
@@ -112,7 +112,7 @@ pub(crate) fn check_words(spec: &Spec) -> Result<(), Fault> {
         let message = "a guest runs its own init (init) or a program with arguments (entrypoint), and not both; what stands after the options is the init's arguments";
         return Err(failure::bad("entrypoint", message));
     }
-    if let Some(text) = spec.stop_signal.as_ref().filter(|text| pando_kernel::signal::number(text).is_none()) {
+    if let Some(text) = spec.stop_signal.as_ref().filter(|text| pando_kernel::process::signal::number(text).is_none()) {
         return Err(failure::bad(
             text,
             format!("'{text}' is not a signal; use a name such as TERM, a number from 1 to 64, or RTMIN+N"),

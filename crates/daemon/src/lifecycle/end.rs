@@ -3,7 +3,7 @@
 use crate::lifecycle::forget::forget;
 use crate::logs;
 use crate::resources::Resources;
-use crate::runtime::process_end::{status_without_seed, wait_for};
+use crate::runtime::process_end::{status_without_shim, wait_for};
 use crate::runtime::readable::readable;
 use crate::state::daemon::Daemon;
 use crate::state::ending::Ending;
@@ -63,7 +63,7 @@ pub(crate) async fn comes(daemon: &Daemon, guest: &Guest, running: &Running) -> 
     }
 }
 
-/// The first process's status, from the seed that started it; if that has gone, from the kernel.
+/// The first process's status, from the shim that started it; if that has gone, from the kernel.
 async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32> {
     if let Some(status) = running.link.ended(running.pid).await {
         return Some(status);
@@ -74,7 +74,7 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
         running,
     )
     .await;
-    status_without_seed(&running.process).await
+    status_without_shim(&running.process).await
 }
 
 /// What follows the end of a life.
@@ -112,7 +112,7 @@ pub(crate) async fn clear_away(
     // Whoever waits for the end hears of it before anything is cleared away.
     tokio::task::yield_now().await;
     crate::crash::point("end.noticed");
-    // Before the seed goes, which alone could tell the next daemon.
+    // Before the shim goes, which alone could tell the next daemon.
     if !guest.ephemeral {
         let path = guest.directory(&daemon.places).join(RECORD);
         let record = guest.record.borrow().clone();
@@ -124,7 +124,7 @@ pub(crate) async fn clear_away(
     running.link.quit();
     let mounts = running.mounts.borrow_mut().take();
     let unmounted = tokio::task::spawn_blocking(move || drop(mounts));
-    wait_for(&running.seed).await;
+    wait_for(&running.shim).await;
     crate::crash::point("end.quit");
     daemon.resources.leave(&guest.name);
     daemon.resources.accounts.forget(&guest.name);

@@ -2,7 +2,7 @@
 
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, FaultKind, GuestState};
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use std::rc::Rc;
 use std::time::Duration;
 

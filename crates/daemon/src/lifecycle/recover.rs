@@ -13,7 +13,7 @@ use crate::store::{images, trash, unused_layers};
 use pando_api::Spec;
 use pando_guest::Places;
 use pando_guest::{GuestName, slot};
-use pando_kernel::trusted_directory::TrustedDirectory;
+use pando_kernel::file::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context};
 use rustix::fs::Mode;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ pub(crate) fn directories(places: &Places) -> Result<(), CallError> {
     for path in [
         places.state(),
         places.run(),
-        places.seeds(),
+        places.shims(),
         places.running(),
         places.guests(),
         places.layers(),
@@ -80,7 +80,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Finds the guests that run, by their notes and their seeds. An error means that the notes cannot be read: no guest is
+/// Finds the guests that run, by their notes and their shims. An error means that the notes cannot be read: no guest is
 /// touched then.
 pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     let until = takeover::deadline();
@@ -217,7 +217,7 @@ async fn sweep_slots(daemon: &Daemon) {
 }
 
 /// Removes what groups are left of a daemon that was killed, when this one ends and makes no more. Who holds the slot
-/// does not tell: a Pando with another root may have taken it since. Groups with a process in them stay; the seeds of a
+/// does not tell: a Pando with another root may have taken it since. Groups with a process in them stay; the shims of a
 /// killed daemon die a moment after it.
 pub(crate) async fn sweep_empty_slots(daemon: &Daemon) {
     const MOMENT: Duration = Duration::from_millis(5);
@@ -229,7 +229,7 @@ pub(crate) async fn sweep_empty_slots(daemon: &Daemon) {
         }
         for number in left {
             if daemon.field.plot(number).remove().is_ok() {
-                let _ = std::fs::remove_file(daemon.places.seed(number));
+                let _ = std::fs::remove_file(daemon.places.shim(number));
             }
         }
         tokio::time::sleep(MOMENT).await;

@@ -8,7 +8,7 @@ use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use crate::store::trash::set_aside;
 use pando_api::{Fault, GuestState};
-use pando_kernel::tree_removal::nothing_is_mounted_in;
+use pando_kernel::file::tree_removal::nothing_is_mounted_in;
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::warm::ready_files::Files;
 use crate::warm::ready_roots::{ReadyRoot, RootKind};
 use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
 use pando_guest::GuestName;
-use pando_guest::plan::{SproutKind, Stdio};
+use pando_guest::plan::{PrewarmedKind, Stdio};
 use pando_guest::source::{Source, Suggested};
 use pando_store::Lease;
 use std::os::fd::OwnedFd;
@@ -111,7 +111,7 @@ async fn files(
 ) -> Result<(Files, Option<Ready>), Fault> {
     let kind = daemon.files.kind(source, spec)?;
     let live = matches!(source, Source::Host | Source::Directory(_));
-    let root = live.then(|| RootKind::new(&daemon.places, SproutKind::of(spec), layers, &kind)).flatten();
+    let root = live.then(|| RootKind::new(&daemon.places, PrewarmedKind::of(spec), layers, &kind)).flatten();
     match root.and_then(|root| daemon.roots.take(root)) {
         Some(ReadyRoot { ready, files }) => Ok((files, Some(ready))),
         None => Ok((daemon.files.take(kind).await?, None)),

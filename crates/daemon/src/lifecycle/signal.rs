@@ -3,7 +3,7 @@
 use crate::failure;
 use crate::state::daemon::Daemon;
 use pando_api::{Fault, Reply};
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 
 /// Sends a signal to a process that a client started.
 pub(crate) fn send(daemon: &Daemon, name: &str, pid: i32, signal: i32) -> Result<Reply, Fault> {

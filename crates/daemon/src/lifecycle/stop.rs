@@ -8,7 +8,7 @@ use crate::lifecycle::{pause, takeover};
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, GuestState};
-use pando_kernel::{pidfd, signal};
+use pando_kernel::{process::pidfd, process::signal};
 use std::rc::Rc;
 use std::time::Duration;
 

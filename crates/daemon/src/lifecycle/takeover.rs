@@ -1,13 +1,13 @@
-//! Taking over a guest that an earlier daemon started, from its note and its seed.
+//! Taking over a guest that an earlier daemon started, from its note and its shim.
 //!
 //! ```text
-//!   note ─▶ seed: connect ─▶ status ─▶ descriptors of its processes ─▶ Running
+//!   note ─▶ shim: connect ─▶ status ─▶ descriptors of its processes ─▶ Running
 //!             │ refused        │ closed     │ lack
 //!             ▼                ▼            ▼
 //!            gone             gone         cannot be reached now: kept as it is, said in `ls`, tried again
 //! ```
 //!
-//! Only the seed can say that a guest has gone. What the daemon lacks itself (descriptors, memory), and a seed that
+//! Only the shim can say that a guest has gone. What the daemon lacks itself (descriptors, memory), and a shim that
 //! does not answer, say nothing of the guest: it goes on, its note stays, and it can be ended by its control group
 //! meanwhile.
 
@@ -23,11 +23,11 @@ use crate::state::{processes, record};
 use crate::supervision::restarts;
 use pando_api::{Fault, GuestState};
 use pando_guest::Places;
-use pando_guest::seed::SeedLink;
+use pando_guest::shim::ShimLink;
 use pando_guest::slot;
 use pando_kernel::cgroup::Field;
-use pando_kernel::{id_map, pidfd, process, signal};
-use pando_seed::Request;
+use pando_kernel::{namespace::id_map, process, process::pidfd, process::signal};
+use pando_shim::Request;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io;
@@ -37,7 +37,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long all seeds together may take to answer until the daemon serves; those that have not are asked again.
+/// How long all shims together may take to answer until the daemon serves; those that have not are asked again.
 const ANSWERS: Duration = Duration::from_secs(2);
 
 /// How long one has at least.
@@ -58,11 +58,11 @@ pub(crate) enum Outcome {
     Gone,
     /// That could not be found out.
     Unreached(Rc<Link>, io::Error),
-    /// Not even its seed could be connected to.
+    /// Not even its shim could be connected to.
     Unconnected(io::Error),
 }
 
-/// When the seeds that are asked before the daemon serves have to have answered.
+/// When the shims that are asked before the daemon serves have to have answered.
 pub(crate) fn deadline() -> Instant {
     Instant::now() + ANSWERS
 }
@@ -87,7 +87,7 @@ pub(crate) async fn take_over(
         Ok(Ok(None)) => return nobody(&daemon.field, run, io::ErrorKind::BrokenPipe.into()).await,
         Ok(Err(error)) if is_nobody(&error) => return nobody(&daemon.field, run, error).await,
         Ok(Err(error)) => return Outcome::Unreached(link, error),
-        Err(_) => return Outcome::Unreached(link, io::Error::other("its seed does not answer")),
+        Err(_) => return Outcome::Unreached(link, io::Error::other("its shim does not answer")),
     };
     if status.pid == 0 {
         link.quit();
@@ -102,7 +102,7 @@ pub(crate) async fn take_over(
 fn connect(places: &Places, run: &RunRecord) -> io::Result<Rc<Link>> {
     // Before anything is taken, what has to be left is seen to be there.
     let _left = leave_some()?;
-    SeedLink::connect(&places.seed(run.slot)).and_then(Link::new)
+    ShimLink::connect(&places.shim(run.slot)).and_then(Link::new)
 }
 
 /// Whether an error means that nobody listens there.
@@ -116,7 +116,7 @@ fn is_nobody(error: &io::Error) -> bool {
     )
 }
 
-/// A guest without a seed has ended, unless processes of it are left, which nobody but the kernel can tell of then.
+/// A guest without a shim has ended, unless processes of it are left, which nobody but the kernel can tell of then.
 async fn nobody(field: &Field, run: &RunRecord, error: io::Error) -> Outcome {
     const MOMENT: Duration = Duration::from_millis(10);
     const MOMENTS: u32 = 50;
@@ -132,16 +132,16 @@ async fn nobody(field: &Field, run: &RunRecord, error: io::Error) -> Outcome {
 
 /// A life, with all descriptors that it takes: all of them, or an error.
 fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: InitStatus) -> io::Result<Running> {
-    let InitStatus { seed, pid, ended } = status;
+    let InitStatus { shim, pid, ended } = status;
     let _left = leave_some()?;
-    let seed_process = pidfd::open(seed)?;
-    let process = first_process(pid, ended, &seed_process)?;
+    let shim_process = pidfd::open(shim)?;
+    let process = first_process(pid, ended, &shim_process)?;
     let own_ids = guest.spec.borrow().user_namespace;
-    let namespace = own_ids.then(|| id_map::open(seed)).transpose().map_err(|error| error.source)?;
+    let namespace = own_ids.then(|| id_map::open(shim)).transpose().map_err(|error| error.source)?;
     Ok(Running {
         slot: run.slot,
         link: Rc::clone(link),
-        seed: seed_process,
+        shim: shim_process,
         pid,
         mounts: RefCell::new(crate::init::prewarmed::mounts(pid)),
         process,
@@ -155,11 +155,11 @@ fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: InitStatus) 
     })
 }
 
-/// The first process's descriptor. One that has ended was reaped by its seed, whose own descriptor then stands in: all
+/// The first process's descriptor. One that has ended was reaped by its shim, whose own descriptor then stands in: all
 /// that is still asked of it is to be let go.
-fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> io::Result<OwnedFd> {
+fn first_process(pid: i32, ended: Option<i32>, shim: &OwnedFd) -> io::Result<OwnedFd> {
     match ended {
-        Some(_) => seed.try_clone(),
+        Some(_) => shim.try_clone(),
         None => pidfd::open(pid),
     }
 }
@@ -184,8 +184,8 @@ async fn begin(
             daemon.events.tell(guest.name.as_ref(), "adopt", None);
             if !run.log_is_kept {
                 daemon.logs.mind(guest.log(&daemon.places));
-            } else if let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
-                tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+            } else if let Err(error) = running.link.shim().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
+                tracing::warn!(%error, guest = %guest.name, "its shim did not hear how large its log may be now");
             }
             Some(running)
         }
@@ -299,7 +299,7 @@ async fn emptied(field: &Field, slot: u32, limit: Duration) -> bool {
     tokio::time::timeout(limit, emptied).await.is_ok()
 }
 
-/// Its seed is all that is left.
+/// Its shim is all that is left.
 async fn leave(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> Result<(), Fault> {
     const MOMENT: Duration = Duration::from_millis(20);
     daemon.field.plot(run.slot).kill();

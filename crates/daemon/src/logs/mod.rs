@@ -1,6 +1,6 @@
 //! Guests' logs, kept within bounds.
 //!
-//! What a guest prints its seed carries into the log, and no more of it than the bound allows: a log beyond that loses
+//! What a guest prints its shim carries into the log, and no more of it than the bound allows: a log beyond that loses
 //! its beginning, in place, and who follows it reads on. Guests that an earlier Pando started have their logs
 //! themselves. Those are looked after here until the guests end.
 //!

@@ -1,4 +1,4 @@
-//! What a guest prints whose seed was killed: such a guest goes on, and would stand still once its pipe is full.
+//! What a guest prints whose shim was killed: such a guest goes on, and would stand still once its pipe is full.
 
 use crate::logs::{Logs, Printed};
 use crate::runtime::process_end::wait_for;
@@ -75,7 +75,7 @@ impl<'a> Orphan<'a> {
     }
 
     fn write(&mut self, length: usize) -> io::Result<()> {
-        // What a full disk does not take is lost, as with a seed.
+        // What a full disk does not take is lost, as with a shim.
         let _ = self.log.write_all(&self.bytes[..length]);
         self.logs.bound.get().keep(&self.path).map(drop)
     }

@@ -1,14 +1,14 @@
-//! The pipe that a guest prints into, and its seed carries into the log.
+//! The pipe that a guest prints into, and its shim carries into the log.
 //!
 //! A guest never has its log, which is a file of the host's: it could empty it, read it, and make it as large as the
-//! disk in one call. Of a pipe it can do nothing but print into it, and wait while its words are carried. The seed does
+//! disk in one call. Of a pipe it can do nothing but print into it, and wait while its words are carried. The shim does
 //! that, so they depend on no daemon.
 
 use crate::logs::Logs;
-use pando_guest::seed::SeedLink;
+use pando_guest::shim::ShimLink;
 use pando_kernel::mistake::planted;
-use pando_kernel::pidfd;
-use pando_seed::Request;
+use pando_kernel::process::pidfd;
+use pando_shim::Request;
 use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fcntl_setfl, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::{DirEntry, File};
@@ -20,9 +20,9 @@ use std::path::Path;
 /// maker's alone otherwise.
 const MODE: u32 = 0o622;
 
-/// The flags that a seed's own end has. The last means nothing to a pipe, and so no other that a seed has open, such as
+/// The flags that a shim's own end has. The last means nothing to a pipe, and so no other that a shim has open, such as
 /// an input of somebody's, has it: by that it is found again, whatever the guest has made of the mode.
-const SEEDS_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOATIME);
+const SHIMS_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOATIME);
 
 impl Logs {
     /// A guest's log, to be written to at its end.
@@ -30,7 +30,7 @@ impl Logs {
         File::options().create(true).append(true).open(log)
     }
 
-    /// Standard input from nowhere, output and errors into a log; and what a seed is to be told of that once the
+    /// Standard input from nowhere, output and errors into a log; and what a shim is to be told of that once the
     /// guest's command runs.
     pub(crate) fn stdio(&self, root: u32, log: &Path) -> io::Result<(Vec<OwnedFd>, Option<Feed>)> {
         let null = File::open("/dev/null")?;
@@ -38,11 +38,11 @@ impl Logs {
         Ok((vec![null.into(), end.try_clone()?, end], feed))
     }
 
-    /// Has a seed carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that
+    /// Has a shim carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that
     /// is root in the guest.
-    pub(crate) fn pipe(&self, seed: &SeedLink, log: File, root: u32) -> io::Result<OwnedFd> {
+    pub(crate) fn pipe(&self, shim: &ShimLink, log: File, root: u32) -> io::Result<OwnedFd> {
         let (end, feed) = self.feed(log, root)?;
-        feed.map_or(Ok(()), |feed| feed.begin(seed)).map(|()| end)
+        feed.map_or(Ok(()), |feed| feed.begin(shim)).map(|()| end)
     }
 
     fn feed(&self, log: File, root: u32) -> io::Result<(OwnedFd, Option<Feed>)> {
@@ -52,15 +52,15 @@ impl Logs {
         let (source, own) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         fchown(&source, Some(Uid::from_raw(root)), Some(Gid::from_raw(root)))?;
         fchmod(&source, Mode::from_raw_mode(MODE))?;
-        fcntl_setfl(&source, SEEDS_FLAGS)?;
-        // The seed reads without waiting, its guest writes with. A guest that can read as well does not get a signal
-        // should its seed be killed.
+        fcntl_setfl(&source, SHIMS_FLAGS)?;
+        // The shim reads without waiting, its guest writes with. A guest that can read as well does not get a signal
+        // should its shim be killed.
         let end = reopened(&own, OFlags::RDWR)?;
         Ok((end, Some(Feed { source, log, bound: self.bound() })))
     }
 }
 
-/// A pipe and the log that it is to be carried into. What was printed until a seed is told so waits in the pipe.
+/// A pipe and the log that it is to be carried into. What was printed until a shim is told so waits in the pipe.
 #[derive(Debug)]
 pub(crate) struct Feed {
     source: OwnedFd,
@@ -69,9 +69,9 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Tells the seed to carry what is printed into the log.
-    pub(crate) fn begin(self, seed: &SeedLink) -> io::Result<()> {
-        seed.send(Request::Log { bound: self.bound }, &[self.source.as_fd(), self.log.as_fd()])
+    /// Tells the shim to carry what is printed into the log.
+    pub(crate) fn begin(self, shim: &ShimLink) -> io::Result<()> {
+        shim.send(Request::Log { bound: self.bound }, &[self.source.as_fd(), self.log.as_fd()])
     }
 }
 
@@ -85,16 +85,16 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// What a seed carries from, if it does: not that of a guest that was started by an earlier Pando, nor where nobody
+    /// What a shim carries from, if it does: not that of a guest that was started by an earlier Pando, nor where nobody
     /// in it can print any more.
-    pub(crate) fn of(seed: &OwnedFd) -> io::Result<Option<Self>> {
-        let pid = pidfd::pid(seed)?;
+    pub(crate) fn of(shim: &OwnedFd) -> io::Result<Option<Self>> {
+        let pid = pidfd::pid(shim)?;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))?;
-        let own = |one: &DirEntry| flags(pid, &one.file_name().to_string_lossy()) == Some(SEEDS_FLAGS);
+        let own = |one: &DirEntry| flags(pid, &one.file_name().to_string_lossy()) == Some(SHIMS_FLAGS);
         Ok(descriptors.flatten().filter(own).find_map(|one| Self::look(&one.path(), None)))
     }
 
-    /// What processes print into whose seed has gone.
+    /// What processes print into whose shim has gone.
     pub(crate) fn orphaned(processes: &[i32]) -> Option<Self> {
         let descriptors = processes.iter().flat_map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd"))).flatten();
         descriptors.flatten().find_map(|one| Self::look(&one.path(), Some(MODE)))
@@ -126,7 +126,7 @@ fn reopened(place: &OwnedFd, how: OFlags) -> io::Result<OwnedFd> {
 
 /// The flags of a process's descriptor, without those of its place in the table.
 fn flags(pid: i32, descriptor: &str) -> Option<OFlags> {
-    let info = pando_kernel::proc_file::text(format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
+    let info = pando_kernel::file::proc_file::text(format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
     let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok())?;
     Some(OFlags::from_bits_retain(flags) - OFlags::CLOEXEC)
 }
@@ -134,7 +134,7 @@ fn flags(pid: i32, descriptor: &str) -> Option<OFlags> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_kernel::packet;
+    use pando_kernel::socket::packet;
     use std::io::Write;
     use std::os::unix::fs::MetadataExt;
 
@@ -145,7 +145,7 @@ mod tests {
         let (ours, theirs) = packet::pair().unwrap();
         let logs = Logs::new(&pando_guest::settings::Settings::default());
         let own = rustix::process::geteuid().as_raw();
-        let end = logs.pipe(&SeedLink::from_connected(ours), Logs::open(&path).unwrap(), own).unwrap();
+        let end = logs.pipe(&ShimLink::from_connected(ours), Logs::open(&path).unwrap(), own).unwrap();
         let (_, descriptors) = packet::receive(&theirs, &mut [0; 64]).unwrap();
         assert_eq!(descriptors.len(), 2);
         let myself = pidfd::open(std::process::id() as i32).unwrap();

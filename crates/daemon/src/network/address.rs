@@ -69,7 +69,7 @@ fn share(daemon: &Daemon, spec: &Spec, slot: u32) -> impl Future<Output = Result
     daemon.networks.admit(admission, daemon.starting.is_one())
 }
 
-/// The group that a guest and its seed are in: what joins the guest has been in the seed's.
+/// The group that a guest and its shim are in: what joins the guest has been in the shim's.
 fn group(field: &Field, slot: u32) -> Option<PathBuf> {
     field.plot(slot).guest().and_then(|guest| guest.parent().map(PathBuf::from))
 }

@@ -10,7 +10,7 @@ use crate::state::record;
 use pando_api::{Link, Protocol, Publication, Spec};
 use pando_guest::Places;
 use pando_kernel::Context;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use pando_net::device;
 use pando_net::private::{self, Connection, Lease, Private, Published, Subnet, Turned, names};
 use serde::{Deserialize, Serialize};

@@ -79,7 +79,7 @@ fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> 
         memory: number(usage.memory),
         cache: number(usage.cache),
         swap: number(usage.swap),
-        // The seed is Pando's.
+        // The shim is Pando's.
         pids: number(usage.pids.saturating_sub(1)),
         read: number(usage.read),
         written: number(usage.written),
@@ -91,7 +91,7 @@ fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> 
 
 /// Bytes received and sent by all devices but the loopback of a process's network namespace.
 fn traffic(pid: i32) -> (i64, i64) {
-    let text = pando_kernel::proc_file::text(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+    let text = pando_kernel::file::proc_file::text(format!("/proc/{pid}/net/dev")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
     lines.fold((0, 0), |(received, sent), (_, numbers)| {
         let numbers: Vec<i64> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();

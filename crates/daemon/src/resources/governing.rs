@@ -1,7 +1,7 @@
 //! The loop that keeps processor time fair while guests compete.
 
 use crate::resources::Resources;
-use pando_kernel::real_time::RealTime;
+use pando_kernel::process::real_time::RealTime;
 use std::rc::Rc;
 
 /// Looks at the guests for as long as it matters who of them is busy, and otherwise sleeps until somebody comes, goes

@@ -9,10 +9,10 @@ use pando_limit::{Controller, apply, meter};
 /// Every limit that a spec speaks of, with the file that holds it where the guest runs.
 pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, room: &Room) -> Vec<HeldLimit> {
     let mut all: Vec<HeldLimit> = Vec::new();
-    for (key, wish) in spec.wishes() {
+    for (key, request) in spec.requests() {
         let limit = HeldLimit {
             key: key.to_owned(),
-            wish: wish.to_owned(),
+            request: request.to_owned(),
             note: note(resources, key),
             ..HeldLimit::default()
         };

@@ -38,9 +38,9 @@ use pando_limit::entitlement::{Claim, Scale};
 use pando_limit::governor::Governor;
 use pando_limit::meter;
 use pando_limit::process_bound;
-use pando_limit::promptness;
 use pando_limit::quota;
 use pando_limit::setting::{self, Setting, Site};
+use pando_limit::slice_latency;
 use pando_limit::socket_bound;
 use pando_limit::usage::Usage;
 use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
@@ -50,7 +50,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use tokio::sync::Notify;
 
-/// Processes in a guest's groups that are Pando's: its seed.
+/// Processes in a guest's groups that are Pando's: its shim.
 pub(crate) const UNCOUNTED: u64 = 1;
 
 /// The resources of the machine and who has them.
@@ -163,7 +163,7 @@ impl Resources {
         self.machine.grants(&limits, self.promised(name)).map_err(refused)?;
         apply::apply(&settings, &groups).map_err(|error| not_set(name, &error))?;
         if limits.cpu.reserve.is_some() {
-            promptness::set(&groups, true);
+            slice_latency::set(&groups, true);
         }
         let tenant = Tenant::new(groups, limits, settings);
         self.views.enter(name, slot, &tenant, &self.machine, None);
@@ -216,7 +216,7 @@ impl Resources {
         (tenant.settings, tenant.limits) = (settings, limits);
         let is_prompt = tenant.limits.cpu.reserve.is_some();
         if is_prompt != was_prompt {
-            promptness::set(&tenant.groups, is_prompt);
+            slice_latency::set(&tenant.groups, is_prompt);
         }
         let more = self.views.change(name, running.slot, tenant, &self.machine, running.started);
         if let Some(mounts) = running.mounts.borrow().as_ref()

@@ -1,6 +1,6 @@
 //! When to do what can wait.
 //!
-//! Making a seed takes a processor for a good part of a millisecond. Done while a guest starts, on a machine with few
+//! Making a shim takes a processor for a good part of a millisecond. Done while a guest starts, on a machine with few
 //! of them, that is time added to the start. So work that is done ahead waits until the daemon idles.
 
 use pando_kernel::mount::Tree;

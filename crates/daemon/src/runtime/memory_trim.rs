@@ -18,7 +18,7 @@ pub(crate) async fn give_back(idle: Idle) {
     loop {
         idle.end().await;
         while !falls_asleep(&idle).await {}
-        pando_kernel::own_program::let_go_of_code();
+        pando_kernel::process::own_program::let_go_of_code();
     }
 }
 
@@ -28,7 +28,7 @@ async fn falls_asleep(idle: &Idle) -> bool {
     // What was started before the rest is past.
     let _ = idle.end().now_or_never();
     // Not on this thread: it has calls to answer, and the heap may be large.
-    if let Err(error) = tokio::task::spawn_blocking(pando_kernel::heap::give_back).await {
+    if let Err(error) = tokio::task::spawn_blocking(pando_kernel::memory::heap::give_back).await {
         tracing::debug!(%error, "memory was not given back");
     }
     tokio::select! {

@@ -1,7 +1,7 @@
 //! Waiting for the end of a process by its descriptor.
 
 use crate::runtime::readable::readable;
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ pub(crate) async fn wait_for(process: &OwnedFd) {
     }
 }
 
-/// The status of a process whose seed has gone, which the kernel knows once whoever inherited the process has reaped
+/// The status of a process whose shim has gone, which the kernel knows once whoever inherited the process has reaped
 /// it.
-pub(crate) async fn status_without_seed(process: &OwnedFd) -> Option<i32> {
+pub(crate) async fn status_without_shim(process: &OwnedFd) -> Option<i32> {
     const MOMENT: Duration = Duration::from_millis(10);
     const MOMENTS: u32 = 200;
     wait_for(process).await;

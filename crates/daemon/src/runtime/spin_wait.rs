@@ -5,7 +5,7 @@
 //! millisecond, would delay the command while another processor idles. Where several things are begun at once there is
 //! other work to do meanwhile.
 
-use pando_kernel::real_time;
+use pando_kernel::process::real_time;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Both are handed on to every thread and process that is made afterwards; what must not have them is made by
-//! [`pando_kernel::unfiltered`].
+//! [`pando_kernel::seccomp::unfiltered`].
 
 use caps::{CapSet, Capability};
 use pando_guest::policy::seccomp;
 use pando_kernel::mistake::planted;
-use pando_kernel::{CallError, Context, unfiltered};
+use pando_kernel::{CallError, Context, seccomp::unfiltered};
 use std::io;
 
 /// Calls that are refused, and what they answer: to tools that try them as if the kernel had no such call.
@@ -110,8 +110,8 @@ fn instruction(bytes: &[u8]) -> seccompiler::sock_filter {
 /// Tries what is refused, where a test plants that, and says what came of it.
 pub(crate) async fn misbehave() {
     if planted("daemon.forbidden") || planted("daemon.bare") {
-        say("main", &pando_kernel::forbidden::tried());
-        if let Ok(answers) = tokio::task::spawn_blocking(pando_kernel::forbidden::tried).await {
+        say("main", &pando_kernel::seccomp::forbidden::tried());
+        if let Ok(answers) = tokio::task::spawn_blocking(pando_kernel::seccomp::forbidden::tried).await {
             say("blocking", &answers);
         }
     }

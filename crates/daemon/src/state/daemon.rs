@@ -21,7 +21,7 @@ use crate::warm::ready_roots::ReadyRoots;
 use crate::warm::standby_clones::StandbyClones;
 use crate::warm::transaction_reserve::TransactionReserve;
 use pando_api::Fault;
-use pando_freeze::{Onlooker, Touched};
+use pando_freeze::{TaskIterator, Touched};
 use pando_guest::root::LayerStore;
 use pando_guest::settings::Settings;
 use pando_guest::{GuestName, Places};
@@ -61,7 +61,7 @@ pub(crate) struct Daemon {
     /// Clones that were made ahead.
     pub(crate) standby_clones: Rc<StandbyClones>,
     /// What tells of processes while they stand still, loaded when it is first needed.
-    pub(crate) onlooker: Arc<LazyLock<Option<Onlooker>>>,
+    pub(crate) task_iterator: Arc<LazyLock<Option<TaskIterator>>>,
     /// What tells which of a guest's files were touched, likewise.
     pub(crate) touched: Arc<LazyLock<Option<Touched>>>,
     /// Who owns which addresses.
@@ -114,9 +114,9 @@ fn touched() -> Option<Touched> {
 }
 
 /// Without it processes are asked.
-fn onlooker() -> Option<Onlooker> {
+fn task_iterator() -> Option<TaskIterator> {
     let refused = |error: &std::io::Error| tracing::debug!(%error, "no BPF program tells of frozen processes");
-    Onlooker::load().inspect_err(refused).ok()
+    TaskIterator::load().inspect_err(refused).ok()
 }
 
 impl Daemon {
@@ -132,7 +132,7 @@ impl Daemon {
         let logs = Rc::new(Logs::new(&settings));
         let standby_clones = StandbyClones::new(&roots, &logs, &field, &idle);
         Ok(Rc::new(Self {
-            onlooker: Arc::new(LazyLock::new(onlooker)),
+            task_iterator: Arc::new(LazyLock::new(task_iterator)),
             touched: Arc::new(LazyLock::new(touched)),
             resources: Rc::new(Resources::new(&field, &places, &settings)),
             logs,

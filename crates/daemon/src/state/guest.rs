@@ -10,7 +10,7 @@ use crate::state::restarts::Restarts;
 use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -56,7 +56,7 @@ pub(crate) struct Guest {
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) run: RunRecord,
-    /// The connection to its seed, if there is one: a seed that stands still is not connected to again and again.
+    /// The connection to its shim, if there is one: a shim that stands still is not connected to again and again.
     pub(crate) link: Option<Rc<Link>>,
     pub(crate) why: String,
 }
@@ -66,8 +66,8 @@ pub(crate) struct Unreached {
 pub(crate) struct Running {
     pub(crate) slot: u32,
     pub(crate) link: Rc<Link>,
-    /// The seed's process.
-    pub(crate) seed: OwnedFd,
+    /// The shim's process.
+    pub(crate) shim: OwnedFd,
     /// The pid of the guest's first process.
     pub(crate) pid: i32,
     pub(crate) process: OwnedFd,

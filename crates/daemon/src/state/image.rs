@@ -4,11 +4,13 @@ use crate::failure;
 use crate::warm::ready_roots::{Ancestor, RootKind};
 use pando_api::{Boot, Fault, FaultKind, ImageStatus, Restart, Spec};
 use pando_freeze::image::Image;
-use pando_freeze::{Connection, Frozen, Generator, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
+use pando_freeze::{
+    Connection, Frozen, Generator, ImageFileError, Kind, LoadError, load, read_image_file, write_image_file,
+};
 use pando_guest::plan::Heritage;
 use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use pando_reader::signature::Signed;
 use serde::{Deserialize, Serialize};
@@ -47,7 +49,7 @@ pub(crate) struct ImageRecord {
     /// What whoever clones it ought to know, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
-    /// Where a process of it waits to hear that it was frozen, if that was its own wish.
+    /// Where a process of it waits to hear that it was frozen, if that was its own request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<u32>,
     /// Whether no clone of it is compared with what was frozen: whoever froze it wanted that.
@@ -102,16 +104,16 @@ impl ImageRecord {
     }
 
     /// Reads that of an image on disk.
-    pub(crate) fn read(directory: &Path) -> Result<Self, SheetError> {
+    pub(crate) fn read(directory: &Path) -> Result<Self, ImageFileError> {
         let path = directory.join(ABOUT);
-        let body = read_sheet(&path, Kind::About, LONGEST_ABOUT)?;
+        let body = read_image_file(&path, Kind::About, LONGEST_ABOUT)?;
         serde_json::from_slice(&body)
-            .map_err(|error| SheetError::Damaged { path, what: format!("it says nothing sensible ({error})") })
+            .map_err(|error| ImageFileError::Damaged { path, what: format!("it says nothing sensible ({error})") })
     }
 
     pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
         let path = directory.join(ABOUT);
-        let write = || write_sheet(&path, Kind::About, &serde_json::to_vec_pretty(self)?);
+        let write = || write_image_file(&path, Kind::About, &serde_json::to_vec_pretty(self)?);
         write().context(|| format!("writing {}", path.display()))
     }
 }
@@ -189,7 +191,7 @@ impl HeldImage {
         }
         let fault =
             |error| Fault::new(FaultKind::Failed, &self.name, format!("image '{}' cannot be used: {error}", self.name));
-        let woken = bed.thaw().map_err(fault)?;
+        let woken = bed.load().map_err(fault)?;
         if self.record.unchecked {
             woken.take_as_alike();
         }
@@ -274,11 +276,11 @@ impl HeldImage {
 }
 
 impl Bed {
-    fn thaw(&self) -> Result<Frozen, ThawError> {
+    fn load(&self) -> Result<Frozen, LoadError> {
         root::prepare(&self.root.files)?;
-        let mounted = self.root.mount(None, &self.store).map_err(|error| ThawError::Call(error.into_call()));
+        let mounted = self.root.mount(None, &self.store).map_err(|error| LoadError::Call(error.into_call()));
         // They are there for nothing but the mount.
-        let thawed = mounted.and_then(|mounted| thaw(&self.directory, mounted.tree.as_fd()));
+        let thawed = mounted.and_then(|mounted| load(&self.directory, mounted.tree.as_fd()));
         drop(remove_tree(&self.root.files));
         thawed
     }
@@ -295,6 +297,6 @@ pub(crate) fn keep(directory: &Path, record: &ImageRecord, frozen: &Frozen) -> R
 }
 
 /// The words for why an image on disk cannot be used.
-pub(crate) fn unusable(name: &str, error: &ThawError) -> Fault {
+pub(crate) fn unusable(name: &str, error: &LoadError) -> Fault {
     failure::bad(name, format!("image '{name}' cannot be used: {error}"))
 }

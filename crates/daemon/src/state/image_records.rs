@@ -10,7 +10,7 @@
 //! understands and checks again what comes of it.
 
 use crate::state::image::{ABOUT, ImageRecord, LONGEST_ABOUT};
-use pando_freeze::{Kind, LONGEST_TREE, Sheet, SheetError, ThawError, open_sheet};
+use pando_freeze::{ImageFile, ImageFileError, Kind, LONGEST_TREE, LoadError, open_image_file};
 use pando_reader::{Died, Failure, Job, Message, Parser, Reader, ReaderError};
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,25 +27,25 @@ fn about(body: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Puts the records in a directory anew. Blocking.
-pub(crate) fn put_anew(directory: &Path) -> Result<(), ThawError> {
+pub(crate) fn put_anew(directory: &Path) -> Result<(), LoadError> {
     one(directory, ABOUT, Kind::About, LONGEST_ABOUT)?;
     one(directory, TREE, Kind::Tree, LONGEST_TREE)
 }
 
-fn one(directory: &Path, name: &str, kind: Kind, most: u64) -> Result<(), ThawError> {
+fn one(directory: &Path, name: &str, kind: Kind, most: u64) -> Result<(), LoadError> {
     let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
-    let (body, length) = open_sheet(&path, kind, most)?;
+    let (body, length) = open_image_file(&path, kind, most)?;
     let outcome = written(body, length, name, &new, kind, most);
     outcome.map_err(|unread| match unread {
-        Unread::Here(source) => SheetError::Read { path: path.clone(), source }.into(),
+        Unread::Here(source) => ImageFileError::Read { path: path.clone(), source }.into(),
         Unread::Reader(ReaderError::Failed(Failure::Record(what))) => {
-            SheetError::Damaged { path: path.clone(), what }.into()
+            ImageFileError::Damaged { path: path.clone(), what }.into()
         }
         Unread::Reader(error) => {
-            ThawError::Elsewhere(format!("{error}. Nothing was imported; be careful with where the export came from"))
+            LoadError::Elsewhere(format!("{error}. Nothing was imported; be careful with where the export came from"))
         }
     })?;
-    std::fs::rename(&new, &path).map_err(|source| SheetError::Read { path, source }.into())
+    std::fs::rename(&new, &path).map_err(|source| ImageFileError::Read { path, source }.into())
 }
 
 /// Why there is no new one.
@@ -71,7 +71,7 @@ fn written(body: File, length: u64, parser: &str, new: &Path, kind: Kind, most: 
     if reader.next()? != Message::Expanded {
         return Err(ReaderError::from(Died::Nonsense).into());
     }
-    let mut sheet = Sheet::create(new, kind)?;
+    let mut image_file = ImageFile::create(new, kind)?;
     let mut buffer = vec![0; 256 << 10];
     let mut taken = 0;
     loop {
@@ -83,10 +83,10 @@ fn written(body: File, length: u64, parser: &str, new: &Path, kind: Kind, most: 
         if taken > most {
             return Err(ReaderError::from(Died::Nonsense).into());
         }
-        sheet.add(&buffer[..count])?;
+        image_file.add(&buffer[..count])?;
     }
     match reader.next()? {
-        Message::End(_) => Ok(sheet.finish()?),
+        Message::End(_) => Ok(image_file.finish()?),
         _ => Err(ReaderError::from(Died::Nonsense).into()),
     }
 }

@@ -4,7 +4,7 @@ use crate::state::guest::Guest;
 use pando_api::ProcessEntry;
 use pando_guest::slot;
 use pando_kernel::cgroup::Field;
-use pando_kernel::id_map::IDS;
+use pando_kernel::namespace::id_map::IDS;
 use pando_kernel::process::{self, Process};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -52,7 +52,7 @@ fn entry(guest: &str, process: &Process, inner: &HashMap<i32, i32>, first_id: Op
     }
 }
 
-/// The pids of a slot's guest; its seed, which is Pando's own, is not among them.
+/// The pids of a slot's guest; its shim, which is Pando's own, is not among them.
 pub(crate) fn pids(field: &Field, slot: u32) -> Vec<i32> {
     let plot = field.plot(slot);
     let mut found = Vec::new();

@@ -59,7 +59,7 @@ pub(crate) struct RunRecord {
     /// Whether somebody has paused it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) paused: bool,
-    /// Whether its seed keeps its log within the bound: those of earlier Pandos did not.
+    /// Whether its shim keeps its log within the bound: those of earlier Pandos did not.
     #[serde(default)]
     pub(crate) log_is_kept: bool,
     /// For a guest that goes away with its command: all there is to know of it.

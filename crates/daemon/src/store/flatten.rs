@@ -19,7 +19,7 @@ use crate::{crash, failure};
 use pando_api::Fault;
 use pando_guest::Places;
 use pando_guest::root::{self, LayerStore, Root};
-use pando_kernel::{CallError, Context, io_priority};
+use pando_kernel::{CallError, Context, process::io_priority};
 use pando_store::{ImportError, Lease, Taking, dress_like};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::File;

@@ -13,7 +13,7 @@
 //! written.
 
 use crate::state::image::ABOUT;
-use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_kernel::filesystem::spare_room::{Refusal, SpareRoom};
 use pando_reader::signature::LONGEST_SIGNATURE;
 use pando_reader::{
     Died, EXPORT_GREETING, Failure, Job, LONGEST_PORTION, Message, Reader, ReaderError, SIGNATURE_PART, Statement,

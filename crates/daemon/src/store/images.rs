@@ -16,7 +16,7 @@ use pando_guest::GuestName;
 use pando_guest::Places;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
-use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_tree};
+use pando_kernel::file::tree_removal::{nothing_is_mounted_in, remove_tree};
 use pando_reader::signature::Signed;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

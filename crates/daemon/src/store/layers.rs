@@ -9,9 +9,9 @@ use pando_api::{Fault, FaultKind, Progress, Spec};
 use pando_guest::root::{Layer, LayerStore, Root};
 use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places, mask};
+use pando_kernel::file::tree_removal::remove_tree;
 use pando_kernel::mistake::planted;
 use pando_kernel::mount::Tree;
-use pando_kernel::tree_removal::remove_tree;
 use pando_limit::disk::Image;
 use pando_store::{ImportError, LayerId, Lease, Taking};
 use std::os::fd::{AsFd, AsRawFd};
@@ -70,7 +70,7 @@ pub(crate) fn path(places: &Places, layer: &str) -> PathBuf {
 /// Reads a source as the user wrote it.
 pub(crate) fn parse(text: Option<&str>) -> Result<Source, Fault> {
     let text = text.unwrap_or("host");
-    let source = text.parse().map_err(|error: source::NotationError| failure::bad(text, error.to_string()))?;
+    let source = text.parse().map_err(|error: source::SyntaxError| failure::bad(text, error.to_string()))?;
     match &source {
         // Its blobs are no system's files, and nobody means them.
         Source::Directory(path) if path.join("oci-layout").is_file() && path.join("index.json").is_file() => {

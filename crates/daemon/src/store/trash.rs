@@ -1,7 +1,7 @@
 //! What is thrown away: set aside by one rename, and deleted in the background.
 
 use pando_guest::Places;
-use pando_kernel::tree_removal::{RemovalError, remove_tree};
+use pando_kernel::file::tree_removal::{RemovalError, remove_tree};
 use std::path::Path;
 
 /// A number that no other layer or directory of this machine was named by.

@@ -1,4 +1,4 @@
-//! Seeds made ahead, each grown into a prewarmed init as far as it can be without knowing the guest, so that a start
+//! Shims made ahead, each grown into a prewarmed init as far as it can be without knowing the guest, so that a start
 //! need not wait for that.
 
 use crate::init::link::Link;
@@ -11,13 +11,13 @@ use crate::warm::spawner_link::Spawner;
 use pando_guest::Places;
 use pando_guest::device_list;
 use pando_guest::launch::{Launched, Supplies, launch};
-use pando_guest::plan::{self, SproutKind};
+use pando_guest::plan::{self, PrewarmedKind};
 use pando_guest::root::Owner;
-use pando_guest::seed::SeedLink;
+use pando_guest::shim::ShimLink;
 use pando_guest::slot;
-use pando_guest::spawner::SeedKind;
+use pando_guest::spawner::ShimKind;
 use pando_kernel::cgroup::Field;
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use pando_limit::process_bound;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ use tokio::sync::{Notify, oneshot};
 /// How many of a kind are kept ready once one of it was asked for.
 const READY: usize = 4;
 
-/// How often the spawner is started again for one seed.
+/// How often the spawner is started again for one shim.
 const TRIES: usize = 3;
 
 /// Something that the pool must not be closed under.
@@ -50,23 +50,23 @@ impl Drop for Busy {
 }
 
 /// A seed that nothing has grown from yet.
-struct Seed {
+struct Shim {
     slot: u32,
     process: OwnedFd,
     link: Rc<Link>,
     namespace: Option<OwnedFd>,
 }
 
-/// The prewarmed inits that are ready, and the spawner that makes seeds for more.
+/// The prewarmed inits that are ready, and the spawner that makes shims for more.
 #[derive(Debug)]
 pub(crate) struct Pool {
     places: Places,
     field: Field,
     unified: bool,
     idle: Idle,
-    ready: RefCell<HashMap<SproutKind, VecDeque<PrewarmedInit>>>,
+    ready: RefCell<HashMap<PrewarmedKind, VecDeque<PrewarmedInit>>>,
     /// Who waits for one, the longest first.
-    waiting: RefCell<HashMap<SproutKind, VecDeque<oneshot::Sender<io::Result<PrewarmedInit>>>>>,
+    waiting: RefCell<HashMap<PrewarmedKind, VecDeque<oneshot::Sender<io::Result<PrewarmedInit>>>>>,
     spawner: RefCell<Option<Rc<Spawner>>>,
     refilling: Cell<bool>,
     /// There are too few of a kind to wait until the daemon idles.
@@ -94,7 +94,7 @@ impl Pool {
     }
 
     /// A prewarmed init of a kind: a ready one, or the first that gets ready from now on.
-    pub(crate) async fn take(self: &Rc<Self>, kind: SproutKind) -> io::Result<PrewarmedInit> {
+    pub(crate) async fn take(self: &Rc<Self>, kind: PrewarmedKind) -> io::Result<PrewarmedInit> {
         loop {
             let ready = self.ready.borrow_mut().entry(kind).or_default().pop_front();
             match ready {
@@ -109,7 +109,7 @@ impl Pool {
     }
 
     /// Has one more made, and waits in line for the next that is.
-    async fn wait(self: &Rc<Self>, kind: SproutKind) -> io::Result<PrewarmedInit> {
+    async fn wait(self: &Rc<Self>, kind: PrewarmedKind) -> io::Result<PrewarmedInit> {
         let (sender, init) = oneshot::channel();
         self.waiting.borrow_mut().entry(kind).or_default().push_back(sender);
         let pool = Rc::clone(self);
@@ -124,7 +124,7 @@ impl Pool {
 
     /// Gives what was made to who has waited longest, or puts it aside. As many are being made as are waited for, or
     /// more.
-    fn hand_over(self: &Rc<Self>, kind: SproutKind, mut made: io::Result<PrewarmedInit>) {
+    fn hand_over(self: &Rc<Self>, kind: PrewarmedKind, mut made: io::Result<PrewarmedInit>) {
         while let Some(waits) = self.waiting.borrow_mut().get_mut(&kind).and_then(VecDeque::pop_front) {
             match waits.send(made) {
                 Ok(()) => return,
@@ -140,7 +140,7 @@ impl Pool {
     }
 
     /// Makes prewarmed inits until enough of each kind that was asked for are ready, in the background.
-    pub(crate) fn refill(self: &Rc<Self>, kind: SproutKind) {
+    pub(crate) fn refill(self: &Rc<Self>, kind: PrewarmedKind) {
         self.ready.borrow_mut().entry(kind).or_default();
         if self.is_scarce(kind) {
             self.scarce.notify_one();
@@ -167,24 +167,24 @@ impl Pool {
 
     /// Whether so many guests are being started that the next one would have to wait for its prewarmed init: then there
     /// is no idle moment to wait for.
-    fn is_scarce(&self, kind: SproutKind) -> bool {
+    fn is_scarce(&self, kind: PrewarmedKind) -> bool {
         const SCARCE: usize = READY / 2;
         self.ready.borrow().get(&kind).is_none_or(|inits| inits.len() < SCARCE)
     }
 
     /// The kind of which there are fewest, if they are too few.
-    fn short_of(&self) -> Option<SproutKind> {
+    fn short_of(&self) -> Option<PrewarmedKind> {
         let ready = self.ready.borrow();
         let fewest = ready.iter().min_by_key(|(_, inits)| inits.len());
         fewest.filter(|(_, inits)| inits.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
     }
 
     /// A prewarmed init that is made now.
-    pub(crate) async fn make(self: &Rc<Self>, kind: SproutKind) -> io::Result<PrewarmedInit> {
+    pub(crate) async fn make(self: &Rc<Self>, kind: PrewarmedKind) -> io::Result<PrewarmedInit> {
         let _busy = Busy::new(self);
-        let seed = self.seed(kind).await?;
-        let (slot, link, process) = (seed.slot, Rc::clone(&seed.link), seed.process.try_clone()?);
-        let init = self.grow(kind, seed).await;
+        let shim = self.shim(kind).await?;
+        let (slot, link, process) = (shim.slot, Rc::clone(&shim.link), shim.process.try_clone()?);
+        let init = self.grow(kind, shim).await;
         if init.is_err() {
             self.clear(slot, &link, process);
         }
@@ -193,24 +193,24 @@ impl Pool {
 
     /// Lets one go that nobody needs.
     pub(crate) fn discard(self: &Rc<Self>, init: PrewarmedInit) {
-        self.clear(init.slot, &init.link, init.seed);
+        self.clear(init.slot, &init.link, init.shim);
     }
 
-    fn clear(self: &Rc<Self>, slot: u32, link: &Link, seed: OwnedFd) {
+    fn clear(self: &Rc<Self>, slot: u32, link: &Link, shim: OwnedFd) {
         link.quit();
         let busy = Busy::new(self);
         tokio::task::spawn_local(async move {
-            wait_for(&seed).await;
+            wait_for(&shim).await;
             clear_slot(&busy.0.places, &busy.0.field, slot).await;
         });
     }
 
-    /// Has a seed's first process made and sent on its way to where it waits.
-    async fn grow(&self, kind: SproutKind, seed: Seed) -> io::Result<PrewarmedInit> {
-        let Seed { slot, process, link, namespace } = seed;
-        let plan = plan::sprout(kind, self.unified).map_err(io::Error::other)?;
+    /// Has a shim's first process made and sent on its way to where it waits.
+    async fn grow(&self, kind: PrewarmedKind, shim: Shim) -> io::Result<PrewarmedInit> {
+        let Shim { slot, process, link, namespace } = shim;
+        let plan = plan::of_prewarmed_init(kind, self.unified).map_err(io::Error::other)?;
         let (owner, socket) =
-            (namespace.as_ref().map(OwnedFd::try_clone).transpose()?, link.seed().as_fd().try_clone_to_owned()?);
+            (namespace.as_ref().map(OwnedFd::try_clone).transpose()?, link.shim().as_fd().try_clone_to_owned()?);
         let (cgroup, empty, stage) = (self.field.plot(slot).guest(), self.places.empty(), self.places.stage());
         let birth = link.expect_birth();
         let field = self.field.clone();
@@ -226,15 +226,15 @@ impl Pool {
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
             let mut supplies =
                 Supplies { owner, cgroup, empty: Some(&empty), stage: Some(&stage), ..Supplies::default() };
-            launch(&SeedLink::from_connected(socket), &plan, &mut supplies)
+            launch(&ShimLink::from_connected(socket), &plan, &mut supplies)
         });
         let Launched { report } = launched.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-        let (pid, init) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its seed has gone")))?;
-        Ok(PrewarmedInit { slot, seed: process, link, namespace, pid, process: init, report, mounts: mounts(pid) })
+        let (pid, init) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its shim has gone")))?;
+        Ok(PrewarmedInit { slot, shim: process, link, namespace, pid, process: init, report, mounts: mounts(pid) })
     }
 
-    async fn seed(&self, kind: SproutKind) -> io::Result<Seed> {
-        let kind = SeedKind {
+    async fn shim(&self, kind: PrewarmedKind) -> io::Result<Shim> {
+        let kind = ShimKind {
             user_namespace: kind.user_namespace,
             network_namespace: kind.network_namespace,
             scopes: kind.scopes,
@@ -246,10 +246,10 @@ impl Pool {
             let spawner = self.spawner()?;
             match spawner.ask(kind).await {
                 Ok(answer) => {
-                    let (seed, namespace) = answer.map_err(io::Error::other)?;
-                    let process = pidfd::open(seed.pid)?;
-                    let link = Link::new(SeedLink::connect(&self.places.seed(seed.slot))?)?;
-                    return Ok(Seed { slot: seed.slot, process, link, namespace });
+                    let (shim, namespace) = answer.map_err(io::Error::other)?;
+                    let process = pidfd::open(shim.pid)?;
+                    let link = Link::new(ShimLink::connect(&self.places.shim(shim.slot))?)?;
+                    return Ok(Shim { slot: shim.slot, process, link, namespace });
                 }
                 Err(error) => self.has_gone(&spawner, &error),
             }
@@ -287,7 +287,7 @@ impl Pool {
         let inits: Vec<_> = self.ready.borrow_mut().drain().flat_map(|(_, inits)| inits).collect();
         let quit = |init: PrewarmedInit| {
             init.link.quit();
-            (init.slot, init.seed)
+            (init.slot, init.shim)
         };
         inits.into_iter().map(quit).collect()
     }

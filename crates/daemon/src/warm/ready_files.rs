@@ -7,7 +7,7 @@ use crate::store::trash::unique;
 use pando_api::{Fault, FaultKind, Spec, Volume};
 use pando_guest::source::Source;
 use pando_guest::{Places, mask, root};
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

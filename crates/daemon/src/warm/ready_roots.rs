@@ -18,7 +18,7 @@ use crate::store::layers;
 use crate::warm::pool::Pool;
 use crate::warm::ready_files::{Files, FilesKind, ReadyFiles};
 use pando_api::{Fault, Network, Spec};
-use pando_guest::plan::{Heritage, SproutKind};
+use pando_guest::plan::{Heritage, PrewarmedKind};
 use pando_guest::policy::grants;
 use pando_guest::root::{LayerStore, Mounted, Owner, Root, add_mount_points};
 use pando_guest::{Places, slot};
@@ -55,7 +55,7 @@ pub(crate) const NAME: &str = "pando";
 /// The kind of a root file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RootKind {
-    init: SproutKind,
+    init: PrewarmedKind,
     layers: Vec<String>,
     /// Device and inode of each layer that is a tree of the host's: a path may come to lead elsewhere.
     identities: Vec<(u64, u64)>,
@@ -82,7 +82,7 @@ pub(crate) struct Ancestor {
 impl RootKind {
     /// The kind of a root on trees of the host. `None` where none should be kept ready: on a file system that somebody
     /// may want to unmount.
-    pub(crate) fn new(places: &Places, init: SproutKind, layers: &[String], files: &FilesKind) -> Option<Self> {
+    pub(crate) fn new(places: &Places, init: PrewarmedKind, layers: &[String], files: &FilesKind) -> Option<Self> {
         let identity = |path: &PathBuf| path.metadata().ok().map(|found| (found.dev(), found.ino()));
         let stays = [PathBuf::from("/"), places.state()].map(|path| identity(&path).map(|(device, _)| device));
         let identities: Vec<_> = layers.iter().map(|layer| identity(&PathBuf::from(layer))).collect::<Option<_>>()?;
@@ -94,7 +94,7 @@ impl RootKind {
     pub(crate) fn of_clones(layers: &[String], ancestor: Ancestor) -> Self {
         let disk = grants::read(&ancestor.spec).map(|grants| grants.disk).unwrap_or_default();
         Self {
-            init: SproutKind::of_clones(&ancestor.spec),
+            init: PrewarmedKind::of_clones(&ancestor.spec),
             layers: layers.to_vec(),
             identities: Vec::new(),
             files: FilesKind::Clone { room: (disk.size, disk.inodes), quotas: ancestor.spec.user_namespace },

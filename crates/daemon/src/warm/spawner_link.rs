@@ -2,8 +2,8 @@
 
 use crate::runtime::readable::readable;
 use pando_guest::Places;
-use pando_guest::spawner::{Answer, MAX_MESSAGE, MadeSeed, SeedKind};
-use pando_kernel::{inheritance, packet, unfiltered};
+use pando_guest::spawner::{Answer, MAX_MESSAGE, MadeShim, ShimKind};
+use pando_kernel::{process::inheritance, seccomp::unfiltered, socket::packet};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -14,8 +14,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A seed and its user namespace, if it has one; or why there is none.
-type Made = Result<(MadeSeed, Option<OwnedFd>), String>;
+/// A shim and its user namespace, if it has one; or why there is none.
+type Made = Result<(MadeShim, Option<OwnedFd>), String>;
 
 /// Who waits for an answer: they come in the order of the questions.
 type Waiting = Rc<RefCell<VecDeque<oneshot::Sender<Made>>>>;
@@ -34,7 +34,7 @@ impl Spawner {
     pub(crate) fn start(places: &Places) -> io::Result<Self> {
         let (ours, theirs) = packet::pair()?;
         // Clients' descriptors that are just arriving are not marked yet: the spawner would hold them open, and every
-        // guest of its seeds too.
+        // guest of its shims too.
         inheritance::close_range_on_exec(3)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg("--root").arg(places.root()).arg("spawner").stdin(Stdio::from(theirs)).stdout(Stdio::null());
@@ -51,8 +51,8 @@ impl Spawner {
         self.child.id()
     }
 
-    /// Asks for a seed, and waits for it. Another may be asked for meanwhile. An error means that the spawner has gone.
-    pub(crate) async fn ask(&self, kind: SeedKind) -> io::Result<Made> {
+    /// Asks for a shim, and waits for it. Another may be asked for meanwhile. An error means that the spawner has gone.
+    pub(crate) async fn ask(&self, kind: ShimKind) -> io::Result<Made> {
         let bytes = postcard::to_stdvec(&kind).map_err(io::Error::other)?;
         if self.reader.is_finished() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -77,7 +77,7 @@ impl Drop for Spawner {
 async fn read(socket: Rc<AsyncFd<OwnedFd>>, waiting: Waiting) {
     while let Ok(answer) = answer(&socket).await {
         if let Some(sender) = waiting.borrow_mut().pop_front() {
-            // Who asked may have stopped waiting: the seed then goes with the spawner.
+            // Who asked may have stopped waiting: the shim then goes with the spawner.
             let _ = sender.send(answer);
         }
     }
@@ -94,7 +94,7 @@ async fn answer(socket: &AsyncFd<OwnedFd>) -> io::Result<Made> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let answer: Answer = postcard::from_bytes(&bytes[..length]).map_err(io::Error::other)?;
-            return Ok(answer.map(|seed| (seed, fds.into_iter().next())));
+            return Ok(answer.map(|shim| (shim, fds.into_iter().next())));
         }
     }
 }

@@ -19,7 +19,7 @@ use pando_api::{Fault, FaultKind, Network, Spec};
 use pando_freeze::{Dormancy, Ready as Forked};
 use pando_guest::policy::grants;
 use pando_kernel::cgroup::Field;
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -116,7 +116,7 @@ fn wanted(spec: &Spec, dormancy: Option<Dormancy>) -> Wanted {
     Wanted { standby_clones, threads: dormancy.threads, bytes: dormancy.bytes }
 }
 
-/// What of some wishes, the most urgent first, all together can be had.
+/// What of some requests, the most urgent first, all together can be had.
 fn granted(all_wanted: impl Iterator<Item = Wanted>) -> Vec<usize> {
     let (mut threads, mut bytes) = BUDGET;
     let grant = |wanted: Wanted| {

@@ -6,7 +6,7 @@
 
 use crate::runtime::readable::urgent;
 use pando_guest::Places;
-use pando_kernel::mount_watch::MountWatch;
+use pando_kernel::mount::watch::MountWatch;
 use pando_tx::{HandedOver, Prewarmed, Remains, StateDirectory, Still};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

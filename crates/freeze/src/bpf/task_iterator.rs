@@ -1,6 +1,6 @@
-//! What the kernel tells of stopped processes to a BPF program of ours (`bpf/onlooker.bpf.c`): an iterator over the
-//! threads of one process reads in microseconds what each would have to be made to ask for otherwise, one system call
-//! and two switches to it for every answer ([`crate::capture::ptrace_query`]).
+//! What the kernel tells of stopped processes to a BPF program of ours (`bpf/task_iterator.bpf.c`): an iterator over
+//! the threads of one process reads in microseconds what each would have to be made to ask for otherwise, one system
+//! call and two switches to it for every answer ([`crate::capture::ptrace_query`]).
 //!
 //! Iterators over one process: since Linux 6.1. Where there are none, or the kernel has no room for what they need,
 //! processes are asked.
@@ -10,21 +10,21 @@ use crate::bpf::task_records::{PROCESS, THREAD, TaskRecords, Usual, security_of}
 use crate::inspect::proc_file::Lines;
 use crate::inspect::process_tree;
 use libbpf_rs::Program;
-use pando_kernel::{CallError, Context, bpf_iterator, probe};
+use pando_kernel::{CallError, Context, bpf, probe};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/onlooker.bpf.o"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_iterator.bpf.o"));
 
 /// The program, loaded: once is enough for as many freezes as there will be.
 #[derive(Debug)]
-pub struct Onlooker {
+pub struct TaskIterator {
     program: OwnedFd,
     number: u32,
     usual: Usual,
 }
 
-impl Onlooker {
+impl TaskIterator {
     /// Loads it, which takes some tens of milliseconds: it is fitted to the running kernel.
     ///
     /// # Errors
@@ -33,12 +33,12 @@ impl Onlooker {
     pub fn load() -> io::Result<Self> {
         let (_, program) = object::load(OBJECT)?;
         let number = Program::id_from_fd(program.as_fd()).map_err(io::Error::other)?;
-        let onlooker = Self { program, number, usual: Usual::default() };
+        let task_iterator = Self { program, number, usual: Usual::default() };
         // A kernel with other structures shows at once.
-        let told = onlooker.bytes(own()).and_then(|bytes| TaskRecords::from_bytes(&bytes, Usual::default()))?;
+        let told = task_iterator.bytes(own()).and_then(|bytes| TaskRecords::from_bytes(&bytes, Usual::default()))?;
         let told = told.ok_or_else(|| io::Error::other("it tells nothing of this process"))?;
-        let usual = Usual { flags: told.flags, domain: onlooker.find_domain() };
-        Ok(Self { usual, ..onlooker })
+        let usual = Usual { flags: told.flags, domain: task_iterator.find_domain() };
+        Ok(Self { usual, ..task_iterator })
     }
 
     /// Where the kernel keeps the Landlock domain of a thread it tells nobody: it is what changes in one that enters a
@@ -68,9 +68,9 @@ impl Onlooker {
     }
 
     fn bytes(&self, pid: i32) -> io::Result<Vec<u8>> {
-        let link = bpf_iterator::over_process(self.program.as_fd(), pid.unsigned_abs())?;
+        let link = bpf::iterator::over_process(self.program.as_fd(), pid.unsigned_abs())?;
         let mut bytes = Vec::with_capacity(PROCESS + 8 * THREAD);
-        bpf_iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
+        bpf::iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 }

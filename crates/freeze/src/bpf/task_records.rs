@@ -64,7 +64,7 @@ pub(crate) struct Usual {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaskRecords {
     threads: Vec<(i32, OfThread)>,
-    pub(crate) oddities: Vec<UnsupportedState>,
+    pub(crate) unsupported: Vec<UnsupportedState>,
     pub(crate) process: OfProcess,
     /// Whether an interval timer runs, or is yet to be wound up again: how much is left only the process can ask.
     pub(crate) intervals: bool,
@@ -79,9 +79,9 @@ pub(crate) struct TaskRecords {
 impl TaskRecords {
     /// Of threads of which nothing else was told.
     #[cfg(test)]
-    pub(crate) fn of_oddities(oddities: Vec<UnsupportedState>, process: OfProcess) -> Self {
+    pub(crate) fn of_unsupported_state(unsupported: Vec<UnsupportedState>, process: OfProcess) -> Self {
         let (threads, contexts) = (Vec::new(), None);
-        Self { threads, oddities, process, intervals: false, unusual: false, flags: 0, contexts }
+        Self { threads, unsupported, process, intervals: false, unusual: false, flags: 0, contexts }
     }
 
     /// What was told of a thread, by its number in its own pid namespace and its stack pointer.
@@ -94,13 +94,13 @@ impl TaskRecords {
 
     /// Takes records apart; `None` where that of the process is missing.
     pub(crate) fn from_bytes(mut bytes: &[u8], usual: Usual) -> io::Result<Option<Self>> {
-        let (mut threads, mut oddities, mut leader, mut contexts) = (Vec::new(), Vec::new(), None, None);
+        let (mut threads, mut unsupported, mut leader, mut contexts) = (Vec::new(), Vec::new(), None, None);
         while !bytes.is_empty() {
             let record;
             (record, bytes) = bytes.split_at_checked(THREAD).ok_or(io::ErrorKind::InvalidData)?;
             threads.push(of_thread(record));
             let bits = words::<SECURITY_AT>(record)[SECURITY_AT - 1];
-            oddities.push(UnsupportedState { bits, layers: usual.domain.map_or(0, |place| layers(record, place)) });
+            unsupported.push(UnsupportedState { bits, layers: usual.domain.map_or(0, |place| layers(record, place)) });
             if leads(record) {
                 let Some((record, rest)) = bytes.split_at_checked(PROCESS) else { return Ok(None) };
                 let Some((places, rest)) = rest.split_at_checked(length_of_contexts(record)) else { return Ok(None) };
@@ -111,7 +111,15 @@ impl TaskRecords {
         Ok(leader.map(|record| {
             let [_, _, intervals, flags, _, _] = words(record);
             let unusual = (flags & !usual.flags) >> LATER_FLAGS != 0;
-            Self { threads, oddities, process: of_process(record), intervals: intervals != 0, unusual, flags, contexts }
+            Self {
+                threads,
+                unsupported,
+                process: of_process(record),
+                intervals: intervals != 0,
+                unusual,
+                flags,
+                contexts,
+            }
         }))
     }
 }
@@ -212,7 +220,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Of a thread: what it begins with up to its oddities, what security modules keep, the layers of two of these,
+    /// Of a thread: what it begins with up to its unsupported, what security modules keep, the layers of two of these,
     /// whether it leads, its personality.
     fn thread(
         begins: [u64; 7],
@@ -276,7 +284,7 @@ mod tests {
         assert_eq!(security_of(&bytes, 9), None);
         let layers = |domain| {
             let told = TaskRecords::from_bytes(&bytes, Usual { domain, ..Usual::default() }).unwrap().unwrap();
-            told.oddities.iter().map(|one| (one.bits, one.layers)).collect::<Vec<_>>()
+            told.unsupported.iter().map(|one| (one.bits, one.layers)).collect::<Vec<_>>()
         };
         assert_eq!(layers(Some(1)), [(0, 1), (8, 2)]);
         assert_eq!(layers(Some(2)), [(0, 5), (8, 5)]);

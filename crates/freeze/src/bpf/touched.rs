@@ -10,7 +10,7 @@
 
 use crate::bpf::object;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use pando_kernel::bpf_iterator;
+use pando_kernel::bpf;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -108,9 +108,9 @@ impl Touched {
         let numbers = directories.iter().map(AsRawFd::as_raw_fd);
         let request = self.request.lock().map_err(|_| io::ErrorKind::ResourceBusy)?;
         request.update(&[0; 4], &asked(numbers, since), MapFlags::ANY).map_err(io::Error::other)?;
-        let link = bpf_iterator::over_process(self.program.as_fd(), std::process::id())?;
+        let link = bpf::iterator::over_process(self.program.as_fd(), std::process::id())?;
         let mut bytes = Vec::with_capacity(16 << 10);
-        bpf_iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
+        bpf::iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
         drop(request);
         // Asked once more: it may have been set while it was told.
         if since.can_be_told() { told(&bytes) } else { Err(io::ErrorKind::InvalidData.into()) }

@@ -6,9 +6,9 @@ use crate::image::AreaKind;
 use crate::inspect::areas::{self, Seen};
 use crate::inspect::proc_file;
 use crate::inspect::process_tree::Roots;
-use pando_kernel::collapse::{HUGE, collapse};
-use pando_kernel::pagemap::Pagemap;
-use pando_kernel::{CallError, Context, pidfd};
+use pando_kernel::memory::collapse::{HUGE, collapse};
+use pando_kernel::memory::pagemap::Pagemap;
+use pando_kernel::{CallError, Context, process::pidfd};
 use std::collections::HashMap;
 
 /// Less than so many bytes of dense memory in a process are not worth the while.

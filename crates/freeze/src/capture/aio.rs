@@ -4,7 +4,7 @@ use crate::bpf::task_records::TaskRecords;
 use crate::image::aio::EVENT;
 use crate::image::{AioRing, Area, AreaKind};
 use crate::stop::task_state::AioContext;
-use pando_kernel::{CallError, Context, foreign_memory};
+use pando_kernel::{CallError, Context, trace::foreign_memory};
 
 /// Reads the rings of a process that stands still.
 pub(crate) fn capture(outer: i32, told: Option<&TaskRecords>, areas: &mut [Area]) -> Result<(), CallError> {

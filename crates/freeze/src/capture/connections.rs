@@ -12,8 +12,8 @@ use crate::capture::urgent_data;
 use crate::image::connection::{Bytes, Connection, Ended, Ends, MOST_QUEUED, Peer, is_loopback, owners};
 use crate::image::{FileKind, Image, Role};
 use crate::inspect::socket_table;
-use pando_kernel::socket_option;
-use pando_kernel::tcp_repair::{self, Queue, Repair};
+use pando_kernel::socket;
+use pando_kernel::socket::tcp_repair::{self, Queue, Repair};
 use rustix::net::RecvFlags;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -247,7 +247,7 @@ pub(crate) fn ends(socket: &OwnedFd) -> io::Result<Ends> {
 }
 
 fn info(socket: impl AsFd) -> io::Result<Vec<u8>> {
-    let info = socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    let info = socket::option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     if info.len() > INFO_SCALES { Ok(info) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
@@ -258,7 +258,8 @@ fn state(socket: impl AsFd) -> Option<State> {
 /// Whether nothing lies between its user and TCP: the keys of an encryption in the kernel (`TCP_ULP`, "tls") cannot be
 /// read, and what is sent without them would be something else. Asked for since Linux 4.13.
 fn is_plain(socket: impl AsFd) -> bool {
-    socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_ULP).map_or(true, |name| name.iter().all(|byte| *byte == 0))
+    socket::option::get(socket, libc::IPPROTO_TCP, libc::TCP_ULP)
+        .map_or(true, |name| name.iter().all(|byte| *byte == 0))
 }
 
 /// What was written to one that is in repair, and how much of it has never left. The end of it is no byte of it.
@@ -283,7 +284,7 @@ fn read(socket: &Repair, begun: Connection, (sent, unsent): ((u32, Bytes), u32))
         received: (tcp_repair::sequence(socket)?, Bytes(peek(socket, length as usize)?)),
         sent,
         unsent,
-        segment: socket_option::number(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)? as u32,
+        segment: socket::option::number(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)? as u32,
         agreed: info[INFO_OPTIONS],
         scales: info[INFO_SCALES],
         clock: tcp_repair::clock(socket)?,

@@ -7,7 +7,7 @@ use crate::image::{Area, AreaKind, Content, ContentKind, Image};
 use crate::inspect::credentials::IdMaps;
 use crate::inspect::open_files;
 use crate::inspect::proc_file::DELETED;
-use pando_kernel::confined::{Links, Place, Root};
+use pando_kernel::file::confined::{Links, Place, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;

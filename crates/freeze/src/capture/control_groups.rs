@@ -6,7 +6,7 @@ use crate::inspect::credentials::IdMaps;
 use crate::inspect::mount_tree::MountTree;
 use crate::inspect::proc_file;
 use crate::subject::Subject;
-use pando_kernel::confined::Root;
+use pando_kernel::file::confined::Root;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::fs::File;

@@ -4,7 +4,7 @@
 
 use crate::image::Image;
 use crate::origin::{self, Origin, Source};
-use pando_kernel::confined::{Links, Root};
+use pando_kernel::file::confined::{Links, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::MemfdFlags;
 use std::fs::File;

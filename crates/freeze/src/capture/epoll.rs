@@ -11,8 +11,8 @@ use crate::image::{FileKind, Image, Process, Watch};
 use crate::inspect::descriptors::Found;
 use crate::inspect::socket_table;
 use crate::refusal::Refusal;
-use pando_kernel::foreign_memory::{self, EpollSlot};
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::trace::foreign_memory::{self, EpollSlot};
+use pando_kernel::{CallError, Context, socket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -99,7 +99,7 @@ impl Watched {
         let keeps = match &image.files[file].kind {
             FileKind::PipeEnd { .. } => true,
             FileKind::Unix { .. } => {
-                socket_option::number(&taken, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).context(what)? == 0
+                socket::option::number(&taken, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).context(what)? == 0
             }
             _ => false,
         };

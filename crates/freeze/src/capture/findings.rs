@@ -1,6 +1,6 @@
 //! What the last check of stopped processes found: the capture begins with it.
 
-use crate::bpf::task_iterator::Onlooker;
+use crate::bpf::task_iterator::TaskIterator;
 use crate::bpf::task_records::TaskRecords;
 use crate::capture::ahead::Ahead;
 use crate::capture::control_groups;
@@ -37,7 +37,7 @@ pub(crate) struct Known<'a> {
     pub(crate) searched: &'a Searched,
     pub(crate) ipc: &'a Ipc,
     pub(crate) ahead: &'a Ahead,
-    pub(crate) onlooker: Option<&'a Onlooker>,
+    pub(crate) task_iterator: Option<&'a TaskIterator>,
     /// What is set of the guest's own network.
     pub(crate) net_settings: &'a [(String, String)],
     /// The processes that were there before the first look.

@@ -2,14 +2,14 @@
 //! somebody writes to it; so an image keeps it once, its holder has it once, and in a clone it is shared until it is
 //! written to, as it was.
 //!
-//! The kernel tells which page frame a process has at an address (`pando_kernel::pagemap`). Where several processes
-//! have the same one at the same address, in areas that are alike, an area of each is cut out that they share. That the
-//! frames' numbers are equal is a hint: pages are moved now and then, between one look and the next. What was found is
-//! compared.
+//! The kernel tells which page frame a process has at an address (`pando_kernel::memory::pagemap`). Where several
+//! processes have the same one at the same address, in areas that are alike, an area of each is cut out that they
+//! share. That the frames' numbers are equal is a hint: pages are moved now and then, between one look and the next.
+//! What was found is compared.
 
 use crate::image::memory::{self, PAGE};
 use crate::image::{Area, AreaKind, Process};
-use pando_kernel::pagemap::Pagemap;
+use pando_kernel::memory::pagemap::Pagemap;
 use pando_kernel::{CallError, Context};
 use std::collections::HashMap;
 use std::fs::File;

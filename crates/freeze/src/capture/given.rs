@@ -8,7 +8,7 @@
 
 use crate::inspect::mount_tree::{Mount, MountTree};
 use crate::subject::Given;
-use pando_kernel::confined::{Links, Root};
+use pando_kernel::file::confined::{Links, Root};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::collections::{HashMap, HashSet};
 

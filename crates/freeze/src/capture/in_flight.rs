@@ -14,7 +14,7 @@ use crate::inspect::open_files::Place;
 use crate::inspect::process_tree::Member;
 use crate::inspect::{socket_table, terminal_ends};
 use crate::refusal::{FreezeError, Refusal};
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::{CallError, Context, socket};
 use rustix::fs::FileType;
 use std::os::fd::AsRawFd;
 
@@ -201,7 +201,7 @@ impl Carrier {
             borrowed => borrowed?,
         };
         let option = |number: i32| {
-            socket_option::number(&socket, libc::SOL_SOCKET, number).context(|| "reading a unix socket".into())
+            socket::option::number(&socket, libc::SOL_SOCKET, number).context(|| "reading a unix socket".into())
         };
         // What waits in connections that nobody has accepted cannot be looked at. They are reset.
         if option(libc::SO_ACCEPTCONN)? != 0 {

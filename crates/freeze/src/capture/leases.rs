@@ -5,7 +5,7 @@ use crate::inspect::credentials::IdMaps;
 use crate::inspect::descriptors::{Found, lease};
 use crate::inspect::open_files::Place;
 use crate::inspect::socket_table;
-use pando_kernel::{CallError, Context, file_signal};
+use pando_kernel::{CallError, Context, file};
 
 /// Those that a process takes: of files that no process before it has.
 pub(crate) fn capture(
@@ -26,7 +26,7 @@ pub(crate) fn capture(
         }
         let (device, inode) = (one.stat.st_dev, one.stat.st_ino);
         let file = socket_table::borrow(Place { outer, number: one.number, device, inode })?;
-        let signal = file_signal::get(&file).context(|| "asking for a file's signal".into())?;
+        let signal = file::signal::get(&file).context(|| "asking for a file's signal".into())?;
         leases.push(Lease { descriptor: one.number, kind, signal, owner: maps.user(one.stat.st_uid)? });
     }
     Ok(leases)

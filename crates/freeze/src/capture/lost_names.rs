@@ -8,7 +8,7 @@
 use crate::image::{Area, AreaKind};
 use crate::inspect::areas;
 use crate::inspect::proc_file::DELETED;
-use pando_kernel::confined::{Links, Place, Root};
+use pando_kernel::file::confined::{Links, Place, Root};
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;

@@ -15,7 +15,7 @@ use crate::inspect::proc_file::{self, DELETED};
 use crate::inspect::process_tree::{self, Member};
 use crate::refusal::Refusal;
 use crate::subject::Subject;
-use pando_kernel::confined::{Links, Place, Root};
+use pando_kernel::file::confined::{Links, Place, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::FileType;
 use std::collections::HashMap;

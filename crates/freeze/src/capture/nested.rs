@@ -12,7 +12,7 @@ use crate::inspect::process_tree::Member;
 use crate::refusal::Refusal;
 use crate::subject::Subject;
 use pando_kernel::network::Network;
-use pando_kernel::{CallError, Context, uts};
+use pando_kernel::{CallError, Context, namespace::uts};
 use std::fs::File;
 
 /// The namespaces beside the first process's that frozen processes are in.

@@ -6,8 +6,8 @@ use crate::image::namespace_kind::NETWORK;
 use crate::inspect::namespaces::Beside;
 use crate::refusal::Refusal;
 use crate::subject::Subject;
+use pando_kernel::network::settings::NetworkSettings;
 use pando_kernel::network::{self, Address, Network};
-use pando_kernel::network_settings::{self, NetworkSettings};
 use pando_kernel::{CallError, Context, namespace};
 use std::fs::File;
 use std::io;
@@ -108,10 +108,10 @@ pub(crate) fn of_socket(socket: &OwnedFd, nets: &Beside) -> Option<Option<usize>
 pub(crate) fn settings(subject: &Subject<'_>) -> Vec<(String, String)> {
     static NEW: OnceLock<NetworkSettings> = OnceLock::new();
     let Some(given) = subject.network else { return Vec::new() };
-    let Ok(now) = File::open(NETWORK.at(subject.init)).and_then(|file| network_settings::of(file.as_fd())) else {
+    let Ok(now) = File::open(NETWORK.at(subject.init)).and_then(|file| network::settings::of(file.as_fd())) else {
         return Vec::new();
     };
-    let new = NEW.get_or_init(|| network_settings::of_a_new_one().unwrap_or_default());
+    let new = NEW.get_or_init(|| network::settings::of_a_new_one().unwrap_or_default());
     changed(now, new, &given.settings)
 }
 

@@ -3,16 +3,16 @@
 use crate::image::socket::NOBODY;
 use crate::image::{Image, PeerCredentials};
 use crate::inspect::credentials::IdMaps;
-use pando_kernel::socket_option;
+use pando_kernel::socket;
 use std::io;
 use std::os::fd::OwnedFd;
 
 /// What a socket is told of its other end, in the ids of a user namespace. Who has none in it is nobody there, as the
 /// socket's own processes are told too.
 pub(crate) fn of(socket: &OwnedFd, maps: &IdMaps) -> io::Result<Option<PeerCredentials>> {
-    let Some((user, group)) = socket_option::peer_ids(socket)? else { return Ok(None) };
+    let Some((user, group)) = socket::option::peer_ids(socket)? else { return Ok(None) };
     let group_inside = |id: u32| maps.group(id).unwrap_or(NOBODY);
-    let mut further: Vec<u32> = socket_option::peer_groups(socket)?.into_iter().map(group_inside).collect();
+    let mut further: Vec<u32> = socket::option::peer_groups(socket)?.into_iter().map(group_inside).collect();
     further.sort_unstable();
     Ok(Some(PeerCredentials { user: maps.user(user).unwrap_or(NOBODY), group: group_inside(group), further }))
 }

@@ -3,12 +3,12 @@
 
 use crate::capture::socket_options;
 use crate::image::{PlainSocket, Role};
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::{CallError, Context, socket};
 use rustix::net::{AddressFamily, Protocol, SocketType};
 use std::os::fd::OwnedFd;
 
 pub(crate) fn number(socket: &OwnedFd, option: i32) -> Result<i32, CallError> {
-    socket_option::number(socket, libc::SOL_SOCKET, option).context(|| "reading a socket".into())
+    socket::option::number(socket, libc::SOL_SOCKET, option).context(|| "reading a socket".into())
 }
 
 /// Captures a socket that is no unix socket.
@@ -17,7 +17,7 @@ pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
     let (family, kind) = (number(socket, libc::SO_DOMAIN)?, number(socket, libc::SO_TYPE)?);
     let protocol = number(socket, libc::SO_PROTOCOL)?;
     let fresh = fresh(family, kind, protocol).context(what)?;
-    let name = socket_option::name(socket).context(what)?;
+    let name = socket::option::name(socket).context(what)?;
     let port = || name.get(2..4).is_some_and(|port| port != [0, 0]);
     // What is raw has an address and no port.
     let address = || {
@@ -31,7 +31,7 @@ pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
         name: if bound { name } else { Vec::new() },
         role: role(socket, family, kind).context(what)?,
         options: socket_options::differing(socket, &fresh),
-        filter: socket_option::filter(socket).unwrap_or_default(),
+        filter: socket::option::filter(socket).unwrap_or_default(),
         net_space: None,
     })
 }
@@ -56,9 +56,9 @@ fn role(socket: &OwnedFd, family: i32, kind: i32) -> std::io::Result<Role> {
         return Ok(Role::Idle);
     }
     if kind == libc::SOCK_STREAM {
-        let listens = socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0;
+        let listens = socket::option::number(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0;
         // MPTCP has none of its own.
-        let info = socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO).unwrap_or_default();
+        let info = socket::option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO).unwrap_or_default();
         let word =
             info.get(BACKLOG..BACKLOG + 4).map_or(0, |word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
         return Ok(match info.first() {
@@ -67,7 +67,7 @@ fn role(socket: &OwnedFd, family: i32, kind: i32) -> std::io::Result<Role> {
             Some(_) => Role::Lost,
         });
     }
-    match socket_option::peer_name(socket) {
+    match socket::option::peer_name(socket) {
         Ok(to) => Ok(Role::Sends { to }),
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(Role::Idle),
         Err(error) => Err(error),

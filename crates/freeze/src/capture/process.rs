@@ -13,7 +13,7 @@ use crate::stop::seize::Stopped;
 use crate::stop::task_state::{OfProcess, OfThread};
 use crate::trampoline;
 use pando_kernel::trace::{self, Registers};
-use pando_kernel::{CallError, Context, io_priority, scheduling_policy};
+use pando_kernel::{CallError, Context, process::io_priority, process::scheduling_policy};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::io;

@@ -9,7 +9,7 @@ use crate::inspect::credentials::IdMaps;
 use crate::inspect::descriptors::{Found, Outside, is, supplied};
 use crate::inspect::process_tree::Member;
 use crate::refusal::Refusal;
-use pando_kernel::{CallError, Context, mqueue};
+use pando_kernel::{CallError, Context, ipc::mqueue};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;

@@ -2,7 +2,7 @@
 
 use crate::image::SocketOption;
 use crate::image::socket::{PASSCRED, PEEK_OFF, RCVBUF, SNDBUF};
-use pando_kernel::socket_option;
+use pando_kernel::socket;
 use std::os::fd::AsFd;
 
 /// Options that make a socket behave as it does, by level: SOL_SOCKET, IP, IPv6, TCP, UDP, raw, ICMPv6, netlink. What
@@ -27,8 +27,8 @@ pub(crate) fn differing(socket: impl AsFd, fresh: impl AsFd) -> Vec<SocketOption
     let mut options = Vec::new();
     for (level, numbers) in KEPT {
         for number in numbers {
-            let Ok(value) = socket_option::get(&socket, level, *number) else { continue };
-            if socket_option::get(&fresh, level, *number).is_ok_and(|usual| usual != value) {
+            let Ok(value) = socket::option::get(&socket, level, *number) else { continue };
+            if socket::option::get(&fresh, level, *number).is_ok_and(|usual| usual != value) {
                 options.push((level, *number, settable(level, *number, value)));
             }
         }
@@ -61,7 +61,7 @@ mod tests {
         let (one, two) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         assert_eq!(differing(&one, &two), []);
         one.set_broadcast(true).unwrap();
-        socket_option::set_number(&one, libc::SOL_SOCKET, RCVBUF, 5000).unwrap();
+        socket::option::set_number(&one, libc::SOL_SOCKET, RCVBUF, 5000).unwrap();
         let five_thousand = 5000_u32.to_le_bytes().to_vec();
         assert_eq!(differing(&one, &two), [(1, 6, vec![1, 0, 0, 0]), (1, RCVBUF, five_thousand)]);
     }

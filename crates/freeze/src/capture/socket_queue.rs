@@ -3,8 +3,8 @@
 
 use crate::image::Sender;
 use crate::image::socket::{NOBODY, PASSCRED, PEEK_OFF, RCVBUF};
-use pando_kernel::socket_peek::{self, Peeked};
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::socket::peek::Peeked;
+use pando_kernel::{CallError, Context, socket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::cell::Cell;
 use std::io;
@@ -27,8 +27,8 @@ pub(crate) struct Message {
 impl From<(Peeked, Vec<OwnedFd>)> for Message {
     fn from((seen, descriptors): (Peeked, Vec<OwnedFd>)) -> Self {
         // What was sent when nobody wanted to know says that nobody sent it.
-        let is_somebody = |one: &socket_peek::Sender| (one.process, one.user, one.group) != (0, NOBODY, NOBODY);
-        let named = |one: socket_peek::Sender| Sender { process: one.process, user: one.user, group: one.group };
+        let is_somebody = |one: &socket::peek::Sender| (one.process, one.user, one.group) != (0, NOBODY, NOBODY);
+        let named = |one: socket::peek::Sender| Sender { process: one.process, user: one.user, group: one.group };
         let sender = seen.sender.filter(is_somebody).map(named);
         Self { bytes: seen.bytes, from: seen.from, descriptors, lacks: seen.carries, sender }
     }
@@ -42,11 +42,11 @@ fn what() -> String {
 }
 
 fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
-    socket_option::number(socket, libc::SOL_SOCKET, number).context(what)
+    socket::option::number(socket, libc::SOL_SOCKET, number).context(what)
 }
 
 fn look(socket: &OwnedFd, room: usize) -> io::Result<Option<Message>> {
-    Ok(socket_peek::peek_with_descriptors(socket, room)?.map(Message::from))
+    Ok(socket::peek::peek_with_descriptors(socket, room)?.map(Message::from))
 }
 
 fn length(socket: &OwnedFd) -> usize {
@@ -74,7 +74,7 @@ impl<'a> NamedSenders<'a> {
     fn of(socket: &'a OwnedFd) -> Result<Self, CallError> {
         let before = option(socket, PASSCRED)?;
         if before == 0 {
-            socket_option::set_number(socket, libc::SOL_SOCKET, PASSCRED, 1).context(what)?;
+            socket::option::set_number(socket, libc::SOL_SOCKET, PASSCRED, 1).context(what)?;
         }
         Ok(Self { socket, before })
     }
@@ -83,7 +83,7 @@ impl<'a> NamedSenders<'a> {
 impl Drop for NamedSenders<'_> {
     fn drop(&mut self) {
         if self.before == 0 {
-            let _ = socket_option::set_number(self.socket, libc::SOL_SOCKET, PASSCRED, 0);
+            let _ = socket::option::set_number(self.socket, libc::SOL_SOCKET, PASSCRED, 0);
         }
     }
 }
@@ -105,7 +105,7 @@ impl<'a> Offset<'a> {
 
     fn set(&self, to: i32) -> Result<(), CallError> {
         self.is_changed.set(true);
-        socket_option::set_number(self.socket, libc::SOL_SOCKET, PEEK_OFF, to).context(what)
+        socket::option::set_number(self.socket, libc::SOL_SOCKET, PEEK_OFF, to).context(what)
     }
 }
 
@@ -180,7 +180,7 @@ fn stream(socket: &OwnedFd) -> Result<Vec<Message>, CallError> {
             // Descriptors come with the last of the parts that were sent, and are lost to who receives the first byte
             // of that without them.
             offset.set(at as i32)?;
-            let border = socket_peek::parts_before(socket, message.bytes.len()).context(what)?;
+            let border = socket::peek::parts_before(socket, message.bytes.len()).context(what)?;
             let behind = message.bytes.split_off(border.min(message.bytes.len()));
             let plain = std::mem::replace(&mut message.bytes, behind);
             if !plain.is_empty() {
@@ -199,7 +199,7 @@ fn stream(socket: &OwnedFd) -> Result<Vec<Message>, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_kernel::packet;
+    use pando_kernel::socket::packet;
     use std::io::Write;
     use std::os::fd::AsFd;
     use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -221,7 +221,7 @@ mod tests {
         }
         let two = OwnedFd::from(two);
         assert_eq!(shown(&two, libc::SOCK_DGRAM), [some("one", 0), some("", 0), some("three", 0)]);
-        assert!(socket_peek::peek(&two, 9, false).unwrap().unwrap().bytes == b"one");
+        assert!(socket::peek::peek(&two, 9, false).unwrap().unwrap().bytes == b"one");
         let (one, two) = UnixStream::pair().unwrap();
         Write::write_all(&mut &one, b"kept").unwrap();
         assert_eq!(shown(&OwnedFd::from(two), libc::SOCK_STREAM), [some("kept", 0)]);
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn who_sent_a_message_is_known_where_it_came_with_it() {
         let passes =
-            |socket: &OwnedFd, yes| socket_option::set_number(socket, libc::SOL_SOCKET, PASSCRED, yes).unwrap();
+            |socket: &OwnedFd, yes| socket::option::set_number(socket, libc::SOL_SOCKET, PASSCRED, yes).unwrap();
         let (one, two) = UnixDatagram::pair().unwrap();
         let two = OwnedFd::from(two);
         one.send(b"by nobody").unwrap();
@@ -267,7 +267,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(shown(&two, libc::SOCK_STREAM), wanted);
         }
-        assert_eq!(socket_option::number(&two, libc::SOL_SOCKET, PEEK_OFF).unwrap(), -1);
+        assert_eq!(socket::option::number(&two, libc::SOL_SOCKET, PEEK_OFF).unwrap(), -1);
     }
 
     #[test]

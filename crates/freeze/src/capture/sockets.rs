@@ -6,7 +6,7 @@ use crate::inspect::descriptors::Found;
 use crate::inspect::namespaces::Beside;
 use crate::inspect::open_files::Place;
 use crate::inspect::socket_table;
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::{CallError, Context, socket};
 use std::os::fd::OwnedFd;
 
 pub(crate) fn borrow(outer: i32, found: &Found) -> Result<OwnedFd, CallError> {
@@ -15,7 +15,7 @@ pub(crate) fn borrow(outer: i32, found: &Found) -> Result<OwnedFd, CallError> {
 }
 
 pub(crate) fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
-    socket_option::number(socket, libc::SOL_SOCKET, number).context(|| "reading a socket".into())
+    socket::option::number(socket, libc::SOL_SOCKET, number).context(|| "reading a socket".into())
 }
 
 /// What an open socket is, in the image; of a unix socket the rest follows when all are known.

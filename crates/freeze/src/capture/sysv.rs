@@ -8,7 +8,7 @@ use crate::image::namespace_kind::IPC;
 use crate::image::{Keyed, KeyedKind};
 use crate::inspect::credentials::IdMaps;
 use crate::inspect::proc_file::malformed;
-use pando_kernel::{CallError, Context, sysv};
+use pando_kernel::{CallError, Context, ipc::sysv};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;

@@ -9,7 +9,7 @@ use crate::inspect::process_tree::{self, Member};
 use crate::inspect::socket_table;
 use crate::inspect::terminal_ends::{End, end, end_of, number, own_number};
 use crate::stop::seize::Stopped;
-use pando_kernel::confined::{Links, Root};
+use pando_kernel::file::confined::{Links, Root};
 use pando_kernel::{CallError, Context, terminal};
 use rustix::fs::{FileType, OFlags};
 

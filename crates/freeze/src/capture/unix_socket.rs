@@ -10,9 +10,9 @@ use crate::inspect::open_files::Place;
 use crate::inspect::proc_file::{self, DELETED, malformed};
 use crate::inspect::process_tree;
 use crate::inspect::socket_table::{borrow, table};
-use pando_kernel::confined::{Links, Root};
-use pando_kernel::unix_diag::UnixEntry;
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::file::confined::{Links, Root};
+use pando_kernel::socket::unix_diag::UnixEntry;
+use pando_kernel::{CallError, Context, socket};
 use rustix::fs::{FileType, Stat};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -97,11 +97,11 @@ fn describe(
     waiting: Option<Vec<Waiting>>,
 ) -> Result<(), CallError> {
     let what = || READING.to_owned();
-    socket.kind = socket_option::number(handle, libc::SOL_SOCKET, libc::SO_TYPE).context(what)?;
-    socket.name = socket_option::name(handle).context(what)?;
+    socket.kind = socket::option::number(handle, libc::SOL_SOCKET, libc::SO_TYPE).context(what)?;
+    socket.name = socket::option::name(handle).context(what)?;
     socket.connected = entry.peer.is_some();
     socket.shut = entry.shut;
-    let listens = socket_option::number(handle, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).context(what)? != 0;
+    let listens = socket::option::number(handle, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).context(what)? != 0;
     socket.backlog = listens.then_some(entry.queues.1);
     let kind = rustix::net::SocketType::from_raw(socket.kind as u32);
     let fresh = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).context(what)?;
@@ -141,7 +141,7 @@ fn find_place(
     // What is in flight has no owner, only who looks at it.
     let owned = place.outer != std::process::id() as i32;
     socket.directory = if relative && owned { proc_file::link(place.outer, "cwd")? } else { "/".to_owned() };
-    let file = socket_option::unix_file(handle).ok();
+    let file = socket::option::unix_file(handle).ok();
     let identity = |stat: &Stat| (stat.st_dev, stat.st_ino);
     let known = file.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
     let is_its = |stat: &Stat| match &known {

@@ -1,7 +1,7 @@
 //! Urgent data (MSG_OOB in send(2)) that waits in a connection. Where it stands in the stream can be asked, and not set
 //! for another connection: what is made of such a queue would be another stream.
 
-use pando_kernel::tcp_repair;
+use pando_kernel::socket::tcp_repair;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
 use std::io;

@@ -41,7 +41,7 @@ pub enum CloneError {
     Unmade(FreezeError),
     /// The image has a first process, and nobody waits to become that.
     #[error("the image has a first process of its own, and none waits to become it")]
-    NoCradle,
+    NoHandoff,
     /// A first process waits to become one of the image, and that has none.
     #[error("the image has no first process, and the guest that it is said to be of has an init of its own")]
     NoFirst,

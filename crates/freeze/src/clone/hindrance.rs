@@ -34,11 +34,11 @@ impl Hindrance {
     /// In words. With a first process all others end, and what it says itself is the reason; but where it waits in vain
     /// for what the maker hands over, that is.
     pub(crate) fn explained(self, script: &Script, first: Option<&(Script, BorrowedFd<'_>)>) -> CloneError {
-        let own = first.and_then(|(_, cradle)| {
-            let mut polled = [PollFd::new(cradle, PollFlags::IN)];
+        let own = first.and_then(|(_, handoff)| {
+            let mut polled = [PollFd::new(handoff, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let said = matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(1));
-            said.then(|| holder::answer(cradle).ok()).flatten()
+            said.then(|| holder::answer(handoff).ok()).flatten()
         });
         let in_vain =
             |errno: i32| errno == libc::EPIPE && matches!(self, Self::Step { errno, .. } if errno != libc::EPIPE);

@@ -10,7 +10,7 @@ use crate::restore::first_process;
 use crate::restore::script::Script;
 use crate::trampoline;
 use pando_kernel::release::release;
-use pando_kernel::{CallError, Context, memory_file, packet, pidfd, unfiltered};
+use pando_kernel::{CallError, Context, memory, process::pidfd, seccomp::unfiltered, socket::packet};
 use pando_restorer::{Answer, Request};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::File;
@@ -24,7 +24,7 @@ const PROGRAM: &[u8] = include_bytes!(env!("PANDO_RESTORER"));
 
 /// The program of a holder, and of a first process that waits to become one of an image.
 pub fn program() -> Result<OwnedFd, CallError> {
-    memory_file::sealed("pando-holder", PROGRAM, true).context(|| "putting the restorer into memory".into())
+    memory::file::sealed("pando-holder", PROGRAM, true).context(|| "putting the restorer into memory".into())
 }
 
 /// A process that holds an image, or will. Dropped, it ends; clones live on.
@@ -91,7 +91,7 @@ impl Holder {
     /// an image that comes from elsewhere (`foreign`) it does without most of its capabilities meanwhile.
     pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>, foreign: bool) -> Result<(), CallError> {
         let what = || "filling a holder".to_owned();
-        let file = memory_file::sealed(trampoline::NAME, &script.bytes, false).context(what)?;
+        let file = memory::file::sealed(trampoline::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;
@@ -109,9 +109,9 @@ impl Holder {
     pub(crate) fn script_of_first(
         &self,
         image: &Image,
-        (pid, cradle): (i32, BorrowedFd<'_>),
+        (pid, handoff): (i32, BorrowedFd<'_>),
     ) -> Result<Option<Script>, CloneError> {
-        await_program(cradle).context(|| "waiting for the clone's first process".into())?;
+        await_program(handoff).context(|| "waiting for the clone's first process".into())?;
         let (before, release) = (self.script()?.length(), release());
         let mut facts = first_process::Facts::of(pid)?;
         (facts.before, facts.moves_many, facts.ids_chosen) = (before, release >= (6, 17), release >= (6, 15));

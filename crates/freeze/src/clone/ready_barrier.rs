@@ -9,7 +9,7 @@ use crate::inspect::proc_file::Stat;
 use crate::inspect::process_tree::{Member, Roots};
 use crate::refusal::FreezeError;
 use crate::restore::lineage;
-use pando_kernel::{CallError, Context, pidfd};
+use pando_kernel::{CallError, Context, process::pidfd};
 use pando_restorer::Report;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, HashSet};
@@ -205,7 +205,7 @@ fn lost(process: &Process, status: Option<i32>) -> CloneError {
     let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
     let how = match status {
         Some(status) if libc::WIFSIGNALED(status) => {
-            format!("was ended by {}", pando_kernel::signal::name(libc::WTERMSIG(status)))
+            format!("was ended by {}", pando_kernel::process::signal::name(libc::WTERMSIG(status)))
         }
         Some(status) => format!("ended with exit code {}", libc::WEXITSTATUS(status)),
         None => "was ended".into(),

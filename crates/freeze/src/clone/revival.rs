@@ -13,8 +13,8 @@
 use crate::image::connection::{Bytes, Connection, Ends, Peer, owners};
 use crate::image::{FileKind, Image, Role, SocketOption};
 use crate::inspect::socket_table;
-use pando_kernel::tcp_repair::{self, Queue};
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::socket::tcp_repair::{self, Queue};
+use pando_kernel::{CallError, Context, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -101,7 +101,7 @@ fn wake(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
         tcp_repair::end(socket)?;
     }
     if connection.reuse {
-        socket_option::set_number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        socket::option::set_number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     }
     let bytes = &connection.sent.1.0;
     let (_, unsent) = bytes.split_at(bytes.len().saturating_sub(connection.unsent as usize));
@@ -174,7 +174,7 @@ fn send_again(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
     if !is_decided(&[socket], Duration::ZERO)?[0] {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    match socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
+    match socket::option::number(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
         0 => {}
         error => return Err(io::Error::from_raw_os_error(error)),
     }
@@ -321,9 +321,9 @@ impl<'a> Room<'a> {
         // A size that was set is one that the kernel does not adapt any more.
         if queued > USUAL {
             for (plain, force) in FORCE {
-                let size = socket_option::number(socket, libc::SOL_SOCKET, plain)?;
+                let size = socket::option::number(socket, libc::SOL_SOCKET, plain)?;
                 before.push((libc::SOL_SOCKET, force, (size / 2).to_le_bytes().to_vec()));
-                socket_option::set_number(socket, libc::SOL_SOCKET, force, (2 * queued) as i32)?;
+                socket::option::set_number(socket, libc::SOL_SOCKET, force, (2 * queued) as i32)?;
             }
         }
         Ok(Self(socket, before))
@@ -333,7 +333,7 @@ impl<'a> Room<'a> {
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         for (level, number, value) in &self.1 {
-            let _ = socket_option::set(self.0, *level, *number, value);
+            let _ = socket::option::set(self.0, *level, *number, value);
         }
     }
 }

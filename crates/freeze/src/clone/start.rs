@@ -9,7 +9,7 @@ use crate::image::Image;
 use crate::likeness;
 use crate::restore::script::Script;
 use crate::trampoline;
-use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
+use pando_kernel::{CallError, Context, memory, process::pidfd, socket::packet};
 use pando_restorer::Request;
 use rustix::pipe::PipeFlags;
 use std::io;
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Target<'a> {
     /// The first process of the clone's pid namespace. It has the clone's namespaces and root, and reaps whatever dies;
-    /// or it waits in a [`Cradle`].
+    /// or it waits in a [`Handoff`].
     pub init: i32,
     /// Directory of the cgroup (version 2) to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
@@ -32,7 +32,7 @@ pub struct Target<'a> {
     /// What the clone has in place of the frozen outside, in its order.
     pub supplied: &'a [BorrowedFd<'a>],
     /// What the first process waits at, if it is to become one of the image.
-    pub cradle: Option<Cradle<'a>>,
+    pub handoff: Option<Handoff<'a>>,
     /// What a Landlock domain around all others keeps inside (`LANDLOCK_SCOPE_*`): what is executed there has another,
     /// and cannot be joined.
     pub scopes: u32,
@@ -41,7 +41,7 @@ pub struct Target<'a> {
 /// The other end of the socket that a first process has as its descriptor 0, which runs [`crate::program`] and waits to
 /// become one of the image.
 #[derive(Clone, Copy, Debug)]
-pub struct Cradle<'a>(pub BorrowedFd<'a>);
+pub struct Handoff<'a>(pub BorrowedFd<'a>);
 
 const LIMIT: Duration = Duration::from_secs(SECONDS);
 
@@ -148,7 +148,7 @@ impl Holder {
         let (reports, report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let (theirs, gate) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let (process, namespaces) = namespaces(target.init)?;
-        if image.first().is_none() && target.cradle.is_some() {
+        if image.first().is_none() && target.handoff.is_some() {
             return Err(CloneError::NoFirst);
         }
         let first = image.first().map(|_| First::begin(self, image, target)).transpose()?;
@@ -169,7 +169,7 @@ impl Holder {
         let answer = self.ask(request, &fds).context(what)?;
         drop((report, theirs));
         // It must be gone where the maker is.
-        let first = first.map(|First { script, cradle, .. }| (script, cradle));
+        let first = first.map(|First { script, handoff, .. }| (script, handoff));
         let stands = || -> Result<(), Hindrance> {
             if answer.errno != 0 {
                 // Who helps the maker says itself at what it has failed.
@@ -189,7 +189,7 @@ impl Holder {
 /// A first process that becomes one of the image.
 struct First<'a> {
     script: Script,
-    cradle: BorrowedFd<'a>,
+    handoff: BorrowedFd<'a>,
     /// Where the maker hands over what it has made.
     handover: OwnedFd,
 }
@@ -198,17 +198,17 @@ impl<'a> First<'a> {
     /// Sends it all that it needs but what the maker will hand over.
     fn begin(holder: &Holder, image: &Image, target: &Target<'a>) -> Result<Self, CloneError> {
         let what = || "making a clone's first process".to_owned();
-        let Cradle(cradle) = target.cradle.ok_or(CloneError::NoCradle)?;
-        let script = holder.script_of_first(image, (target.init, cradle))?.ok_or(CloneError::NoCradle)?;
-        let file = memory_file::sealed(trampoline::NAME, &script.bytes, false).context(what)?;
+        let Handoff(handoff) = target.handoff.ok_or(CloneError::NoHandoff)?;
+        let script = holder.script_of_first(image, (target.init, handoff))?.ok_or(CloneError::NoHandoff)?;
+        let file = memory::file::sealed(trampoline::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;
         let (handover, theirs) = packet::pair().context(what)?;
         let memory = holder.memory()?;
         let fds = [file.as_fd(), memory.as_fd(), theirs.as_fd()];
-        holder::send(cradle, Request::Become { length }, &fds).context(what)?;
-        Ok(Self { script, cradle, handover })
+        holder::send(handoff, Request::Become { length }, &fds).context(what)?;
+        Ok(Self { script, handoff, handover })
     }
 }
 

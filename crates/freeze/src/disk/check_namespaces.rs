@@ -10,7 +10,7 @@ use crate::image::namespace::{
 };
 use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::image::{FileKind, Image, MountChange, Process, Thread, made_mounts};
-use pando_kernel::network_settings::NETWORK_SETTINGS;
+use pando_kernel::network::settings::NETWORK_SETTINGS;
 
 /// Namespaces, and who and what is in them.
 pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {

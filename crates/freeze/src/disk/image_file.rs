@@ -31,7 +31,7 @@ pub enum Kind {
 /// Why a file of an image cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SheetError {
+pub enum ImageFileError {
     /// The kernel did not do its part.
     #[error("reading {} failed: {source}", path.display())]
     Read {
@@ -69,14 +69,14 @@ impl Kind {
 }
 
 /// A file that is being written. Its head comes last: one that was not finished has none.
-pub struct Sheet {
+pub struct ImageFile {
     file: File,
     kind: Kind,
     length: u64,
     sum: Xxh3,
 }
 
-impl Sheet {
+impl ImageFile {
     /// Begins a file of an image at a path where nothing is.
     pub fn create(path: &Path, kind: Kind) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
@@ -130,10 +130,10 @@ pub(crate) fn bytes_of(kind: Kind, body: &[u8]) -> Vec<u8> {
 }
 
 /// Writes a small file as a whole.
-pub fn write_sheet(path: &Path, kind: Kind, body: &[u8]) -> io::Result<()> {
-    let mut sheet = Sheet::create(path, kind)?;
-    sheet.add(body)?;
-    sheet.finish()
+pub fn write_image_file(path: &Path, kind: Kind, body: &[u8]) -> io::Result<()> {
+    let mut image_file = ImageFile::create(path, kind)?;
+    image_file.add(body)?;
+    image_file.finish()
 }
 
 /// A file whose head and length are right.
@@ -145,9 +145,9 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    pub(crate) fn open(path: &Path, kind: Kind) -> Result<Self, SheetError> {
-        let failed = |source| SheetError::Read { path: path.to_owned(), source };
-        let damaged = |what: &str| SheetError::Damaged { path: path.to_owned(), what: what.to_owned() };
+    pub(crate) fn open(path: &Path, kind: Kind) -> Result<Self, ImageFileError> {
+        let failed = |source| ImageFileError::Read { path: path.to_owned(), source };
+        let damaged = |what: &str| ImageFileError::Damaged { path: path.to_owned(), what: what.to_owned() };
         let file = open_plain(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
@@ -161,7 +161,7 @@ impl Opened {
             return Err(damaged("it is no file of an image"));
         }
         if number(8) != VERSION {
-            return Err(SheetError::Version { path: path.to_owned(), found: number(8) });
+            return Err(ImageFileError::Version { path: path.to_owned(), found: number(8) });
         }
         if number(12) != kind.number() || rest.iter().any(|byte| *byte != 0) {
             return Err(damaged("its head is wrong"));
@@ -175,17 +175,17 @@ impl Opened {
         Ok(Self { file, length, sum: u128::from_le_bytes(sum), path: path.to_owned() })
     }
 
-    pub(crate) fn damaged(&self, what: impl Into<String>) -> SheetError {
-        SheetError::Damaged { path: self.path.clone(), what: what.into() }
+    pub(crate) fn damaged(&self, what: impl Into<String>) -> ImageFileError {
+        ImageFileError::Damaged { path: self.path.clone(), what: what.into() }
     }
 
     /// Reads all of it and compares.
-    pub(crate) fn check(&self) -> Result<(), SheetError> {
+    pub(crate) fn check(&self) -> Result<(), ImageFileError> {
         self.read_through(|_| ())
     }
 
     /// Its body, if it is no longer than `most`.
-    pub(crate) fn body(&self, most: u64) -> Result<Vec<u8>, SheetError> {
+    pub(crate) fn body(&self, most: u64) -> Result<Vec<u8>, ImageFileError> {
         if self.length > most {
             return Err(self.damaged("it is too long"));
         }
@@ -194,7 +194,7 @@ impl Opened {
         Ok(body)
     }
 
-    fn read_through(&self, mut take: impl FnMut(&[u8])) -> Result<(), SheetError> {
+    fn read_through(&self, mut take: impl FnMut(&[u8])) -> Result<(), ImageFileError> {
         let mut sum = Xxh3::new();
         let mut buffer = vec![0; PORTION];
         let mut at = 0;
@@ -202,7 +202,7 @@ impl Opened {
             let portion = &mut buffer[..usize::try_from(self.length - at).unwrap_or(PORTION).min(PORTION)];
             self.file
                 .read_exact_at(portion, BODY + at)
-                .map_err(|source| SheetError::Read { path: self.path.clone(), source })?;
+                .map_err(|source| ImageFileError::Read { path: self.path.clone(), source })?;
             sum.update(portion);
             take(portion);
             at += portion.len() as u64;
@@ -212,7 +212,7 @@ impl Opened {
 }
 
 /// A file at its body, for somebody else to read it, and how long that is. Head and checksum are right.
-pub fn open_sheet(path: &Path, kind: Kind, most: u64) -> Result<(File, u64), SheetError> {
+pub fn open_image_file(path: &Path, kind: Kind, most: u64) -> Result<(File, u64), ImageFileError> {
     use std::io::Seek;
     let mut opened = Opened::open(path, kind)?;
     if opened.length > most {
@@ -220,12 +220,12 @@ pub fn open_sheet(path: &Path, kind: Kind, most: u64) -> Result<(File, u64), She
     }
     opened.check()?;
     let sought = opened.file.seek(io::SeekFrom::Start(BODY));
-    sought.map_err(|source| SheetError::Read { path: path.to_owned(), source })?;
+    sought.map_err(|source| ImageFileError::Read { path: path.to_owned(), source })?;
     Ok((opened.file, opened.length))
 }
 
 /// Reads a small file as a whole.
-pub fn read_sheet(path: &Path, kind: Kind, most: u64) -> Result<Vec<u8>, SheetError> {
+pub fn read_image_file(path: &Path, kind: Kind, most: u64) -> Result<Vec<u8>, ImageFileError> {
     Opened::open(path, kind)?.body(most)
 }
 
@@ -244,32 +244,32 @@ mod tests {
     fn a_body_comes_back_and_no_byte_can_change_unnoticed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
-        write_sheet(&path, Kind::About, b"about").unwrap();
-        assert_eq!(read_sheet(&path, Kind::About, 5).unwrap(), b"about");
-        assert!(read_sheet(&path, Kind::Tree, 5).is_err(), "it is of another kind");
-        assert!(read_sheet(&path, Kind::About, 4).is_err(), "it is longer than is allowed");
+        write_image_file(&path, Kind::About, b"about").unwrap();
+        assert_eq!(read_image_file(&path, Kind::About, 5).unwrap(), b"about");
+        assert!(read_image_file(&path, Kind::Tree, 5).is_err(), "it is of another kind");
+        assert!(read_image_file(&path, Kind::About, 4).is_err(), "it is longer than is allowed");
         let whole = std::fs::read(&path).unwrap();
         for place in (0..64).chain([2000, 4095]).chain(4096..whole.len()) {
             let mut damaged = whole.clone();
             damaged[place] ^= 4;
             std::fs::write(&path, damaged).unwrap();
-            assert!(read_sheet(&path, Kind::About, 5).is_err(), "byte {place}");
+            assert!(read_image_file(&path, Kind::About, 5).is_err(), "byte {place}");
         }
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        assert!(read_sheet(&path, Kind::About, 5).is_err(), "it is cut short");
+        assert!(read_image_file(&path, Kind::About, 5).is_err(), "it is cut short");
         std::fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
-        assert!(read_sheet(&path, Kind::About, 5).is_err(), "it has more");
+        assert!(read_image_file(&path, Kind::About, 5).is_err(), "it has more");
     }
 
     #[test]
     fn other_versions_are_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
-        write_sheet(&path, Kind::Tree, b"").unwrap();
+        write_image_file(&path, Kind::Tree, b"").unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[8] = VERSION as u8 + 1;
         std::fs::write(&path, bytes).unwrap();
-        let said = read_sheet(&path, Kind::Tree, 5).unwrap_err().to_string();
+        let said = read_image_file(&path, Kind::Tree, 5).unwrap_err().to_string();
         assert!(said.contains(&format!("version {}", VERSION + 1)), "{said}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::clone::frozen::Frozen;
 use crate::clone::holder::Holder;
 use crate::clone::planted;
-use crate::disk::image_file::{BODY, Kind, Opened, SheetError};
+use crate::disk::image_file::{BODY, ImageFileError, Kind, Opened};
 use crate::disk::powers::Powers;
 use crate::disk::save::{self, MEMORY, TREE, Tree};
 use crate::disk::{bounded, check};
@@ -24,10 +24,10 @@ pub const LONGEST_TREE: u64 = 1 << 30;
 /// Why an image on disk has no holder. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ThawError {
+pub enum LoadError {
     /// A file is missing, or not as it was written.
     #[error(transparent)]
-    Sheet(#[from] SheetError),
+    ImageFile(#[from] ImageFileError),
     /// It needs what is not here.
     #[error("{0}")]
     Elsewhere(String),
@@ -40,17 +40,17 @@ pub enum ThawError {
 }
 
 /// Reads what is in a directory that [`Frozen::keep`] filled. `root` has the files that were frozen with it.
-pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError> {
+pub fn load(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, LoadError> {
     // What was frozen here had all of it in memory before.
     let (mut tree, memory) = open(directory, usize::MAX)?;
     if let Some(objection) = tree.machine.objection(&Machine::here()?) {
-        return Err(ThawError::Elsewhere(objection));
+        return Err(LoadError::Elsewhere(objection));
     }
     if let Some(objection) = machine::changed(&tree.files, &machine::mapped(&tree.image, root)?) {
-        return Err(ThawError::Elsewhere(objection));
+        return Err(LoadError::Elsewhere(objection));
     }
     if aio::are_in(&tree.image) {
-        aio::fit(&mut tree.image, machine::most_processors()?).map_err(ThawError::Elsewhere)?;
+        aio::fit(&mut tree.image, machine::most_processors()?).map_err(LoadError::Elsewhere)?;
     }
     memory.check()?;
     let mut holder = Holder::start()?;
@@ -65,7 +65,7 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
 }
 
 /// Looks through an image that came from elsewhere, and notes in it that it did; what its processes hold.
-pub fn adopt(directory: &Path) -> Result<Powers, ThawError> {
+pub fn adopt(directory: &Path) -> Result<Powers, LoadError> {
     let (mut tree, memory) = open(directory, bounded::MOST)?;
     memory.check()?;
     tree.image.adopted = true;
@@ -91,10 +91,10 @@ fn understood(body: &[u8], most: usize) -> Result<Tree, String> {
 }
 
 /// Everything but whether the memory is as it was written, which takes a while.
-fn open(directory: &Path, most: usize) -> Result<(Tree, Opened), ThawError> {
-    let sheet = Opened::open(&directory.join(TREE), Kind::Tree)?;
-    let body = sheet.body(LONGEST_TREE)?;
-    let tree = understood(&body, most).map_err(|what| sheet.damaged(what))?;
+fn open(directory: &Path, most: usize) -> Result<(Tree, Opened), LoadError> {
+    let image_file = Opened::open(&directory.join(TREE), Kind::Tree)?;
+    let body = image_file.body(LONGEST_TREE)?;
+    let tree = understood(&body, most).map_err(|what| image_file.damaged(what))?;
     let memory = Opened::open(&directory.join(MEMORY), Kind::Memory)?;
     if memory.length != tree.memory || memory.length != origin::length(&tree.image) {
         return Err(memory.damaged("it is not of this image").into());
@@ -105,7 +105,7 @@ fn open(directory: &Path, most: usize) -> Result<(Tree, Opened), ThawError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::image_file::write_sheet;
+    use crate::disk::image_file::write_image_file;
     use crate::example::image;
     use crate::image::Image;
     use crate::restore::facts::Facts;
@@ -126,7 +126,7 @@ mod tests {
         let own = Image { adopted: false, ..image() };
         let (machine, memory) = (Machine::here().unwrap(), origin::length(&own));
         let tree = Tree { machine, files: Vec::new(), pause: Duration::ZERO, memory, image: own };
-        let write = |name: &str, kind, body: &[u8]| write_sheet(&directory.path().join(name), kind, body).unwrap();
+        let write = |name: &str, kind, body: &[u8]| write_image_file(&directory.path().join(name), kind, body).unwrap();
         write(TREE, Kind::Tree, &postcard::to_stdvec(&tree).unwrap());
         write(MEMORY, Kind::Memory, &vec![0; memory as usize]);
         adopt(directory.path()).unwrap();
@@ -141,7 +141,7 @@ mod tests {
         image.processes[0].threads[0].filters = vec![Vec::new(); bounded::MOST];
         let (machine, memory) = (Machine::here().unwrap(), origin::length(&image));
         let tree = Tree { machine, files: Vec::new(), pause: Duration::ZERO, memory, image };
-        write_sheet(&directory.path().join(TREE), Kind::Tree, &postcard::to_stdvec(&tree).unwrap()).unwrap();
+        write_image_file(&directory.path().join(TREE), Kind::Tree, &postcard::to_stdvec(&tree).unwrap()).unwrap();
         let said = adopt(directory.path()).unwrap_err().to_string();
         assert!(said.contains("describes more than an image that comes from elsewhere may"), "{said}");
     }

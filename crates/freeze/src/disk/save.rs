@@ -1,7 +1,7 @@
 //! Writing an image to the disk, out of its holder.
 
 use crate::clone::frozen::Frozen;
-use crate::disk::image_file::{Kind, Sheet, write_sheet};
+use crate::disk::image_file::{ImageFile, Kind, write_image_file};
 use crate::image::Image;
 use crate::inspect::machine::{Machine, MappedFile};
 use crate::origin;
@@ -33,7 +33,7 @@ pub(crate) struct Tree {
 }
 
 impl Frozen {
-    /// Writes it into a directory, as files that [`crate::thaw`] makes a holder from. When this returns they are on the
+    /// Writes it into a directory, as files that [`crate::load`] makes a holder from. When this returns they are on the
     /// disk.
     pub fn keep(&self, directory: &Path) -> Result<(), CallError> {
         let what = |name: &str| format!("writing {}", directory.join(name).display());
@@ -49,14 +49,14 @@ impl Frozen {
     }
 
     fn keep_memory(&self, path: &Path) -> io::Result<()> {
-        let mut sheet = Sheet::create(path, Kind::Memory)?;
+        let mut image_file = ImageFile::create(path, Kind::Memory)?;
         let holder = self.holder.pid();
         let memory = File::open(format!("/proc/{holder}/mem"))?;
         let stages = staging::arrange(&self.image);
         for (process, area) in self.image.kept_areas() {
             let Some(at) = stages[process].place(area) else { continue };
             for (from, length) in &area.pages {
-                sheet.add_from(&memory, at + (from - area.start), *length)?;
+                image_file.add_from(&memory, at + (from - area.start), *length)?;
             }
         }
         let slots = Slots::of(&self.image);
@@ -66,10 +66,10 @@ impl Frozen {
             }
             let held = File::open(format!("/proc/{holder}/fd/{}", slots.held(number)))?;
             for (at, length) in &content.runs {
-                sheet.add_from(&held, *at, *length)?;
+                image_file.add_from(&held, *at, *length)?;
             }
         }
-        sheet.finish()
+        image_file.finish()
     }
 }
 
@@ -82,5 +82,5 @@ pub(crate) fn rewrite(directory: &Path, tree: &Tree) -> Result<(), CallError> {
 
 fn write_tree(directory: &Path, tree: &Tree) -> io::Result<()> {
     let body = postcard::to_stdvec(tree).map_err(io::Error::other)?;
-    write_sheet(&directory.join(TREE), Kind::Tree, &body)
+    write_image_file(&directory.join(TREE), Kind::Tree, &body)
 }

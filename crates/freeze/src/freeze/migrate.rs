@@ -37,7 +37,7 @@ pub struct Moved {
 /// Why processes were not moved. They run on where they were.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TransplantError {
+pub enum MigrateError {
     /// They cannot be taken from where they are.
     #[error(transparent)]
     Freeze(#[from] FreezeError),
@@ -49,7 +49,7 @@ pub enum TransplantError {
     Taken(i32),
 }
 
-impl From<CallError> for TransplantError {
+impl From<CallError> for MigrateError {
     fn from(error: CallError) -> Self {
         Self::Freeze(error.into())
     }
@@ -57,12 +57,12 @@ impl From<CallError> for TransplantError {
 
 /// Moves `processes`, pids here, and all below them. `files` sees to it that the files that they have open are there,
 /// too, and gives the directory that what they map privately is mapped from.
-pub fn transplant(
+pub fn migrate(
     subject: &Subject<'_>,
     processes: &[i32],
     bed: &Bed<'_>,
     files: impl FnOnce(&Image) -> Result<OwnedFd, FreezeError>,
-) -> Result<Moved, TransplantError> {
+) -> Result<Moved, MigrateError> {
     let begun = Instant::now();
     let Still { mut image, mut holder, standing, .. } = stand_still(subject, &Roots::of(processes))?;
     let mut shared = segments(&image);
@@ -77,7 +77,7 @@ pub fn transplant(
     }
     let taken = pids(bed.target.init)?;
     if let Some(pid) = own_pids(&image).find(|pid| taken.contains(pid)) {
-        return Err(TransplantError::Taken(pid));
+        return Err(MigrateError::Taken(pid));
     }
     let root = files(&image)?;
     // Memory is charged to whoever fills it first.

@@ -149,16 +149,17 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
         return Err(FreezeError::Refused(refusals));
     }
     // What waits is done before anybody is stopped.
-    let prepare = || Ok((Ipc::of(subject.init)?, subject.onlooker.and_then(|onlooker| onlooker.again().ok())));
+    let prepare =
+        || Ok((Ipc::of(subject.init)?, subject.task_iterator.and_then(|task_iterator| task_iterator.again().ok())));
     let (standing, prepared) = StoppedSet::nobody(prepare)?;
-    let (ipc, onlooker) = &*prepared;
+    let (ipc, task_iterator) = &*prepared;
     let net_settings = networks::settings(subject);
     let ahead = Ahead::of(roots);
     let known = Known {
         searched: &searched,
         ipc,
         ahead: &ahead,
-        onlooker: onlooker.as_ref(),
+        task_iterator: task_iterator.as_ref(),
         net_settings: &net_settings,
         looked_at: &looked_at,
     };
@@ -193,7 +194,7 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result
     if !found.refusals.is_empty() {
         return Err(FreezeError::Refused(std::mem::take(&mut found.refusals)));
     }
-    // Of the others the onlooker has told.
+    // Of the others the task_iterator has told.
     let untold = stopped.iter().filter(|process| !found.told.contains_key(&process.member.outer));
     let mut late = dispatched_calls::objections(untold)?;
     let (image, flight) = tree::capture(subject, stopped, known, found)?;

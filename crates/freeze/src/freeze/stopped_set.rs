@@ -12,8 +12,8 @@ use crate::refusal::FreezeError;
 use crate::stop::seize::{self, Stopped};
 use crate::stop::snapshot::{self, Snapshots};
 use crate::subject::Subject;
-use pando_kernel::outliving::{Outliving, Undivided};
-use pando_kernel::{CallError, Context, pidfd};
+use pando_kernel::trace::survivor::{SurvivorTask, Undivided};
+use pando_kernel::{CallError, Context, process::pidfd};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 /// They, and their snapshots. Dropped, they run on.
 pub(crate) struct StoppedSet {
     /// The one that traces them: what is done with their threads is done there.
-    tracer: Outliving,
+    tracer: SurvivorTask,
     stopped: Vec<Stopped>,
     snapshots: Option<Snapshots>,
     /// What is in flight between them, for as long as they stand still.
@@ -43,7 +43,7 @@ impl StoppedSet {
     pub(crate) fn nobody<T>(
         prepare: impl FnOnce() -> Result<T, CallError>,
     ) -> Result<(Self, ManuallyDrop<T>), CallError> {
-        let tracer = Outliving::new(c"pando-freezer").context(what)?;
+        let tracer = SurvivorTask::new(c"pando-freezer").context(what)?;
         let prepared = tracer.run(|| prepare().map(ManuallyDrop::new)).context(what)??;
         let (stopped, snapshots, flight) = (Vec::new(), None, None);
         Ok((Self { tracer, stopped, snapshots, flight, connected: None, taken: None, first: None }, prepared))

@@ -2,7 +2,7 @@
 //! itself.
 
 use crate::image::Image;
-use pando_kernel::tcp_repair;
+use pando_kernel::socket::tcp_repair;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::SocketAddr;

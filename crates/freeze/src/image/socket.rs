@@ -64,9 +64,9 @@ pub struct UnixSocket {
 /// ids that a process had when it called connect(2), listen(2) or socketpair(2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerCredentials {
-    /// The effective user.
+    /// The effective user of that process.
     pub user: u32,
-    /// The effective group.
+    /// The effective group of that process.
     pub group: u32,
     /// Further groups, in rising order.
     pub further: Vec<u32>,
@@ -107,9 +107,9 @@ pub struct Waiting {
 pub struct Sender {
     /// The process inside; 0 if it has no number there.
     pub process: i32,
-    /// The user.
+    /// The user that the sender named.
     pub user: u32,
-    /// The group.
+    /// The group that the sender named.
     pub group: u32,
 }
 

@@ -4,7 +4,7 @@ use crate::image::memory::{KEPT_ADVICE, USER_END};
 use crate::image::{AioRing, Area, AreaKind};
 use crate::inspect::proc_file::{self, malformed};
 use crate::trampoline;
-use pando_kernel::pagemap::Pagemap;
+use pando_kernel::memory::pagemap::Pagemap;
 use pando_kernel::{CallError, Context};
 
 /// An area, and what stands in the way of freezing it.

@@ -2,7 +2,7 @@
 //! open itself, as an overlay does whose lower trees have no identities of their own. What is watched lies near the
 //! root more often than not, so directories are looked through level by level.
 
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::handle::FileHandle;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

@@ -5,7 +5,7 @@
 //! kernel's. So those of an inode are kept in that order and a descriptor is looked for by halves: very many open files
 //! may be of one inode, as all eventfds are. What a fork has, its parent has by the same number: that is tried first.
 
-use pando_kernel::foreign_memory::{self, Shared};
+use pando_kernel::trace::foreign_memory::{self, Shared};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io;

@@ -4,8 +4,8 @@ use crate::image::namespace_kind::NETWORK;
 use crate::inspect::namespaces::Beside;
 use crate::inspect::open_files::Place;
 use crate::inspect::proc_file::malformed;
-use pando_kernel::unix_diag::{self, UnixEntry};
-use pando_kernel::{CallError, Context, foreign_memory, pidfd};
+use pando_kernel::socket::unix_diag::{self, UnixEntry};
+use pando_kernel::{CallError, Context, process::pidfd, trace::foreign_memory};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -9,7 +9,7 @@ use crate::inspect::open_files::{Noted, OpenFiles, Place};
 use crate::inspect::{pidfd, socket_table};
 use crate::likeness::{Said, unlike, unlike_bits};
 use crate::restore::slots::Slots;
-use pando_kernel::{CallError, Context, socket_option};
+use pando_kernel::{CallError, Context, socket};
 use rustix::fs::FileType;
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -163,11 +163,11 @@ fn nameless(found: &Found, was: &Content) -> Said {
 
 fn unix(socket: &OwnedFd, was: &UnixSocket, maps: &IdMaps) -> Result<Said, CallError> {
     let what = || "reading a unix socket of a clone".to_owned();
-    let number = |option| socket_option::number(socket, libc::SOL_SOCKET, option).context(what);
+    let number = |option| socket::option::number(socket, libc::SOL_SOCKET, option).context(what);
     let mut said = Said::new();
     said.extend(unlike("its kind", &number(libc::SO_TYPE)?, &was.kind));
     said.extend(unlike("that it listens", &(number(libc::SO_ACCEPTCONN)? != 0), &was.backlog.is_some()));
-    let name = socket_option::name(socket).context(what)?;
+    let name = socket::option::name(socket).context(what)?;
     said.extend(unlike("its name", &String::from_utf8_lossy(&name), &String::from_utf8_lossy(&was.name)));
     // Datagrams that have no peer's may have nobody's in a clone.
     let credentials = peer_credentials::of(socket, maps).context(what)?;
@@ -196,7 +196,7 @@ fn plain(socket: &OwnedFd, was: &PlainSocket) -> Result<Said, CallError> {
         said.extend(unlike("its port", &port(&is), &port(was)));
     }
     for (level, number, value) in &was.options {
-        let now = socket_option::get(socket, *level, *number).unwrap_or_default();
+        let now = socket::option::get(socket, *level, *number).unwrap_or_default();
         let kept = is.options.iter().any(|one| (one.0, one.1) == (*level, *number) && one.2 == *value);
         said.extend(
             (!kept && now != *value)

@@ -5,7 +5,7 @@
 use crate::inspect::proc_file::Stat;
 use crate::inspect::process_tree::{self, Member};
 use crate::refusal::Refusal;
-use pando_kernel::foreign_memory::{Shared, compare};
+use pando_kernel::trace::foreign_memory::{Shared, compare};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 

@@ -10,8 +10,8 @@ use crate::inspect::namespaces::Beside;
 use crate::inspect::process_tree::Member;
 use crate::inspect::socket_table;
 use crate::refusal::Refusal;
-use pando_kernel::unix_diag::UnixEntry;
-use pando_kernel::{CallError, socket_option};
+use pando_kernel::socket::unix_diag::UnixEntry;
+use pando_kernel::{CallError, socket};
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ pub(crate) fn plain_objection(socket: &OwnedFd) -> Result<Option<(String, &'stat
     }
     match (family, kind) {
         (libc::AF_NETLINK, _) | (_, libc::SOCK_STREAM | libc::SOCK_DGRAM | libc::SOCK_RAW) => {
-            let newer = socket_option::filter(socket).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES));
+            let newer = socket::option::filter(socket).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES));
             if newer { named("a socket with a BPF program (SO_ATTACH_BPF)", "close it") } else { Ok(None) }
         }
         _ => named("a socket of a protocol of its own", "make the program use TCP or UDP"),
@@ -170,5 +170,5 @@ fn of_file(image: &Image, file: usize, (kind, advice): Objection) -> Option<Refu
 }
 
 fn unnamed_peer(socket: &OwnedFd) -> bool {
-    socket_option::peer_name(socket).is_ok_and(|name| name.len() <= 2)
+    socket::option::peer_name(socket).is_ok_and(|name| name.len() <= 2)
 }

@@ -75,7 +75,7 @@ fn survey_members(
     let home = Home::of(init)?;
     let mut nested = Nested::of(subject, members)?;
     let groups = control_groups::Tree::of(subject)?;
-    let usual = Usual::of(init, known.map_or(subject.onlooker, |known| known.onlooker))?;
+    let usual = Usual::of(init, known.map_or(subject.task_iterator, |known| known.task_iterator))?;
     let all_told = told_of(members, &usual, stopped);
     refusals.extend(sharing::objections(members, known.map(|known| known.looked_at)));
     refusals.extend(members.iter().filter(|member| member.state == 'Z').filter_map(leaderless));

@@ -2,7 +2,7 @@
 //! iterator](crate::bpf::task_iterator) tells of it, of threads that run too; where there is none, only what can be
 //! compared from outside is found.
 
-use crate::bpf::task_iterator::Onlooker;
+use crate::bpf::task_iterator::TaskIterator;
 use crate::bpf::task_records::TaskRecords;
 use crate::inspect::namespaces;
 use crate::precheck::sharing;
@@ -23,7 +23,7 @@ type Objection = (String, &'static str);
 /// Processes, compared with the first of their namespace.
 #[derive(Debug)]
 pub(crate) struct Usual<'a> {
-    onlooker: Option<&'a Onlooker>,
+    task_iterator: Option<&'a TaskIterator>,
     /// In how many domains all of a guest are: that of a clone's processes ([`crate::Target`]) is another than its
     /// first process's, and is instead of it.
     layers: u32,
@@ -31,15 +31,15 @@ pub(crate) struct Usual<'a> {
 
 impl<'a> Usual<'a> {
     /// What is usual below a first process.
-    pub(crate) fn of(init: i32, onlooker: Option<&'a Onlooker>) -> Result<Self, CallError> {
-        let told = onlooker.map(|onlooker| onlooker.of(init)).transpose()?.flatten();
-        let layers = told.and_then(|told| told.oddities.first().map(|first| first.layers)).unwrap_or(0);
-        Ok(Self { onlooker, layers })
+    pub(crate) fn of(init: i32, task_iterator: Option<&'a TaskIterator>) -> Result<Self, CallError> {
+        let told = task_iterator.map(|task_iterator| task_iterator.of(init)).transpose()?.flatten();
+        let layers = told.and_then(|told| told.unsupported.first().map(|first| first.layers)).unwrap_or(0);
+        Ok(Self { task_iterator, layers })
     }
 
     /// What is told of a process; nothing of one that has gone meanwhile.
     pub(crate) fn look(&self, outer: i32) -> Option<TaskRecords> {
-        self.onlooker.and_then(|onlooker| onlooker.of(outer).ok().flatten())
+        self.task_iterator.and_then(|task_iterator| task_iterator.of(outer).ok().flatten())
     }
 
     /// What stands in the way of the threads of a process of which that was told.
@@ -47,7 +47,7 @@ impl<'a> Usual<'a> {
         let Some(told) = told else {
             return namespaces::thread_objection(outer).into_iter().chain(sharing::thread_objection(outer)).collect();
         };
-        let bits = told.oddities.iter().fold(0, |all, one| all | one.bits);
+        let bits = told.unsupported.iter().fold(0, |all, one| all | one.bits);
         let mut objections = Vec::new();
         // A thread that is about to end has given up all that; who compares it once more knows.
         if bits & OTHER_NAMESPACES != 0 {
@@ -58,7 +58,7 @@ impl<'a> Usual<'a> {
         }
         let own = OWN.into_iter().filter(|(bit, ..)| bits & bit != 0);
         objections.extend(own.map(|(_, what, advice)| (what.to_owned(), advice)));
-        if told.oddities.iter().any(|one| one.layers > self.layers) {
+        if told.unsupported.iter().any(|one| one.layers > self.layers) {
             objections.push(("a Landlock domain of its own".into(), "start the program without that confinement"));
         }
         objections
@@ -83,11 +83,11 @@ mod tests {
             barriers: 0,
         };
         let said = |bits, layers| {
-            let told = TaskRecords::of_oddities(
+            let told = TaskRecords::of_unsupported_state(
                 vec![UnsupportedState::default(), UnsupportedState { bits, layers }],
                 process.clone(),
             );
-            Usual { onlooker: None, layers: 1 }
+            Usual { task_iterator: None, layers: 1 }
                 .objections(own, Some(&told))
                 .into_iter()
                 .map(|(kind, _)| kind)

@@ -6,10 +6,10 @@
 
 use crate::image::{Area, AreaKind};
 use crate::inspect::proc_file::malformed;
-use pando_kernel::borrowed::Borrowed;
-use pando_kernel::outliving::Undivided;
+use pando_kernel::trace::injected_thread::InjectedThread;
+use pando_kernel::trace::survivor::Undivided;
 use pando_kernel::trace::{Registers, Thread};
-use pando_kernel::{CallError, Context, foreign_memory};
+use pando_kernel::{CallError, Context, trace::foreign_memory};
 use std::io;
 
 /// Bytes that calls may write their results to.
@@ -24,7 +24,7 @@ pub(crate) struct Injection<'a> {
     before: Registers,
     instruction: u64,
     room: u64,
-    _borrowed: Borrowed<'a>,
+    _borrowed: InjectedThread<'a>,
 }
 
 impl<'a> Injection<'a> {
@@ -33,7 +33,7 @@ impl<'a> Injection<'a> {
         let what = || format!("preparing thread {} for calls", thread.tid());
         let room = (before.rsp - RED_ZONE - ROOM) & !63;
         // No handler may run on what it does not know of.
-        let borrowed = Borrowed::new(thread, before, mask, room, ROOM as usize).context(what)?;
+        let borrowed = InjectedThread::new(thread, before, mask, room, ROOM as usize).context(what)?;
         Ok(Self { thread, before, instruction, room, _borrowed: borrowed })
     }
 

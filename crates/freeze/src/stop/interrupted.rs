@@ -5,8 +5,8 @@
 //! beside the arguments of the call that it once made; in a clone it would end with EINTR, since the kernel knows of no
 //! call to go on with there. So the call itself is made again, for [what is left](crate::trampoline).
 
-use pando_kernel::foreign_memory;
 use pando_kernel::trace::Registers;
+use pando_kernel::trace::foreign_memory;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A call that was interrupted, and with which the kernel would go on.

@@ -3,7 +3,7 @@
 mod bare;
 mod converse;
 // The compiler calls these whatever the program; those of the C library are not ready yet.
-#[path = "../../../seed/src/memory.rs"]
+#[path = "../../../shim/src/memory.rs"]
 mod memory;
 
 use bare::Strings;

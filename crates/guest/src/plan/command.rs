@@ -1,10 +1,10 @@
 //! The steps of a process that becomes a program of the guest.
 
-use super::{Plan, PlanError, SproutKind, Want, c_string, text};
+use super::{Plan, PlanError, PrewarmedKind, Want, c_string, text};
 use crate::account::Account;
 use crate::policy::{capabilities, grants, profile, seccomp};
 use pando_api::{Network, Profile, SeccompProfile, Spec};
-use pando_seed::{Capabilities, Start, Step};
+use pando_shim::{Capabilities, Start, Step};
 use std::collections::BTreeMap;
 
 /// Where a name without a slash is looked for if the environment does not say.
@@ -22,7 +22,7 @@ pub enum Stdio {
         /// The terminal's width, in characters.
         columns: u16,
     },
-    /// /dev/console: a terminal of the guest's own that its seed keeps.
+    /// /dev/console: a terminal of the guest's own that its shim keeps.
     Console,
 }
 
@@ -48,7 +48,7 @@ pub struct Program {
 pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool, supervised: Option<&[u8]>) -> Result<Plan, PlanError> {
     let mut plan = Plan::new();
     plan.start = Some(Start {
-        trunk: false,
+        init: false,
         namespaces: 0,
         pid_namespace: plan.want(Want::Namespace("pid")),
         into_cgroup: into_cgroup.then(|| plan.want(Want::Cgroup)),
@@ -99,9 +99,9 @@ pub fn filters(spec: &Spec) -> Vec<&'static [u8]> {
     of_profile.into_iter().chain((spec.network == Network::Shared).then(seccomp::shared_network)).collect()
 }
 
-/// What no process of the guest gets back, but for what a process that was a sprout has given up ahead.
-pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, sprout: Option<SproutKind>) {
-    if spec.seccomp == SeccompProfile::Default && !sprout.is_some_and(|kind| kind.filtered) {
+/// What no process of the guest gets back, but for what a process that was a prewarmed init has given up ahead.
+pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, prewarmed_init: Option<PrewarmedKind>) {
+    if spec.seccomp == SeccompProfile::Default && !prewarmed_init.is_some_and(|kind| kind.filtered) {
         let program = seccomp::program(spec.security_profile(), makes_user_namespaces(spec));
         plan.step("installing the system call filter", Step::Seccomp { program });
     }
@@ -112,7 +112,7 @@ pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, sprout: 
     if profile::of(spec.security_profile()).no_new_privileges {
         plan.step("giving up new privileges", Step::NoNewPrivileges);
     }
-    if !sprout.is_some_and(|kind| kind.bounded) {
+    if !prewarmed_init.is_some_and(|kind| kind.bounded) {
         plan.step("giving up capabilities", Step::Bound { keep });
     }
 }

@@ -5,20 +5,20 @@
 //! along in the same order.
 
 mod command;
+mod init;
 mod mounted;
-mod sprout;
-mod trunk;
+mod prewarmed_init;
 
 pub use command::{Program, Stdio, bound, exec, filters};
+pub use init::{Facts, Heritage, of_init};
 pub use mounted::{Mounted, mounted};
-pub use sprout::{STAGE, SproutKind, sprout};
-pub use trunk::{Facts, Heritage, trunk};
+pub use prewarmed_init::{PrewarmedKind, STAGE, of_prewarmed_init};
 
 use crate::account::AccountError;
 use crate::policy::capabilities::CapabilityError;
 use crate::policy::limits::LimitError;
 use pando_limit::view::View;
-use pando_seed::{Start, Step, Text, next_step};
+use pando_shim::{Start, Step, Text, next_step};
 use std::ffi::CString;
 use std::fmt;
 
@@ -27,7 +27,7 @@ use std::fmt;
 pub enum Want {
     /// The cgroup of the unified hierarchy to be born in.
     Cgroup,
-    /// The directories that a sprout mounts things on.
+    /// The directories that a prewarmed init mounts things on.
     Stage,
     /// The guest's root file system.
     Root,
@@ -66,18 +66,18 @@ pub struct Plan {
     pub start: Option<Start>,
     /// The descriptors, in the order that the steps number them.
     pub wants: Vec<Want>,
-    /// The steps as the seed reads them.
+    /// The steps as the shim reads them.
     steps: Vec<u8>,
     /// What each step does, in words.
     labels: Vec<String>,
     /// The plan that this one is the rest of: its steps are counted along.
-    before: Option<Sprouted>,
+    before: Option<Prewarmed>,
 }
 
-/// All that a sprout's plan was made from. It is made again for its words alone, which only failure needs.
+/// All that a prewarmed init's plan was made from. It is made again for its words alone, which only failure needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sprouted {
-    kind: SproutKind,
+struct Prewarmed {
+    kind: PrewarmedKind,
     unified: bool,
 }
 
@@ -128,7 +128,7 @@ pub enum PlanError {
         "host name '{0}' cannot be set: use 1 to 64 letters, digits, '-', '.' and '_', and begin with a letter or digit"
     )]
     HostName(String),
-    /// More than the seed takes.
+    /// More than the shim takes.
     #[error("a guest can have at most {most} volumes, and this one has {given}")]
     TooMany {
         /// How many volumes were given.
@@ -143,9 +143,9 @@ impl Plan {
         Self { start: None, wants: Vec::new(), steps: Vec::new(), labels: Vec::new(), before: None }
     }
 
-    /// What follows where a sprout's plan waits: nothing yet.
-    fn rest(kind: SproutKind, unified: bool) -> Self {
-        Self { before: Some(Sprouted { kind, unified }), ..Self::new() }
+    /// What follows where a prewarmed init's plan waits: nothing yet.
+    fn rest(kind: PrewarmedKind, unified: bool) -> Self {
+        Self { before: Some(Prewarmed { kind, unified }), ..Self::new() }
     }
 
     fn step(&mut self, label: impl Into<String>, step: Step<'_>) {
@@ -162,7 +162,7 @@ impl Plan {
         u8::try_from(index).expect("plans with more than 64 volumes are refused")
     }
 
-    /// The steps, as the seed reads them.
+    /// The steps, as the shim reads them.
     pub fn bytes(&self) -> &[u8] {
         &self.steps
     }
@@ -174,7 +174,7 @@ impl Plan {
 
     /// What step `number` does, in words.
     pub fn label(&self, number: u32) -> String {
-        let before = self.before.and_then(|Sprouted { kind, unified }| sprout(kind, unified).ok());
+        let before = self.before.and_then(|Prewarmed { kind, unified }| of_prewarmed_init(kind, unified).ok());
         let before = before.map(|plan| plan.labels).unwrap_or_default();
         before.iter().chain(&self.labels).nth(number as usize).map_or("starting", String::as_str).to_owned()
     }

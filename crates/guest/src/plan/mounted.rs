@@ -1,10 +1,10 @@
 //! What a guest of a spec has mounted at its start: read off its plan.
 
-use super::trunk::{Facts, Heritage, trunk};
-use super::{PlanError, SproutKind, Want, sprout};
+use super::init::{Facts, Heritage, of_init};
+use super::{PlanError, PrewarmedKind, Want, of_prewarmed_init};
 use pando_api::Spec;
 use pando_limit::view::View;
-use pando_seed::{Attributes, Make, Mountpoint, Step, next_step};
+use pando_shim::{Attributes, Make, Mountpoint, Step, next_step};
 
 /// Something that a plan mounts in a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn mounted(spec: &Spec, unified: bool, legacy: &[(&'static str, String)]) ->
     let place = |kind: &str| Mounted { path: String::new(), kind: kind.to_owned(), attributes: None, always: true };
     let root = Mounted { path: "/".into(), attributes: Some(Attributes::NO_DEV), ..place("overlay") };
     let mut all = vec![root];
-    for plan in [sprout(SproutKind::of(spec), unified)?, trunk(spec, &facts, None)?] {
+    for plan in [of_prewarmed_init(PrewarmedKind::of(spec), unified)?, of_init(spec, &facts, None)?] {
         let mut rest = plan.steps.as_slice();
         while let Some(Ok(step)) = next_step(&mut rest) {
             let (at, one) = match step {

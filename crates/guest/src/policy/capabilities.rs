@@ -1,7 +1,7 @@
 //! Which capabilities a guest's root holds.
 
 use caps::Capability;
-use pando_seed::Capabilities;
+use pando_shim::Capabilities;
 use std::str::FromStr;
 
 /// A name that is no capability's.

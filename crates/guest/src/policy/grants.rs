@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The limits that a spec speaks of.
 pub fn read(spec: &Spec) -> Result<Limits, Refusal> {
-    Limits::read(spec.wishes())
+    Limits::read(spec.requests())
 }
 
 /// The resource limits of the guest's processes, by name: those that the user gave by name, those that the spec's
@@ -34,11 +34,12 @@ pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_api::MemoryWish;
+    use pando_api::MemoryRequest;
 
     #[test]
     fn a_limit_by_name_wins() {
-        let memory = MemoryWish { locked: Some("1M".into()), anonymous: Some("64M".into()), ..MemoryWish::default() };
+        let memory =
+            MemoryRequest { locked: Some("1M".into()), anonymous: Some("64M".into()), ..MemoryRequest::default() };
         let rlimits = BTreeMap::from([("memlock".to_owned(), "5:6".parse().unwrap())]);
         let spec = Spec { memory, rlimits, files: Some("64".into()), ..Spec::default() };
         let all = of_processes(&spec).unwrap();

@@ -1,7 +1,7 @@
 //! Resource limits by name (getrlimit(2)).
 
 use pando_api::Rlimit;
-use pando_seed::Step;
+use pando_shim::Step;
 use rustix::process::Resource;
 
 /// Names as ulimit, docker and systemd spell them, and the kernel's numbers.

@@ -3,7 +3,7 @@
 use super::seccomp::Filter;
 use super::{capabilities, devices, limits};
 use pando_api::{Amount, Network, Profile, Rlimit, Spec};
-use pando_seed::{Capabilities, Scopes};
+use pando_shim::{Capabilities, Scopes};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,8 +2,8 @@
 
 use super::apt_settings::AptSettings;
 use super::meter::Cancelled;
-use super::notation::{is_package, is_suite};
 use super::package_tool::{Ending, run};
+use super::syntax::{is_package, is_suite};
 use super::{Progress, Summary};
 use std::collections::VecDeque;
 use std::io::{self, Write};

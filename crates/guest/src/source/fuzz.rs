@@ -1,13 +1,13 @@
 //! What a fuzzer calls of sources.
 
 use super::Source;
-use super::notation::{is_package, is_suite};
+use super::host_filter::homes;
 use super::shadow::{locked_gshadow, locked_shadow};
-use super::veil::homes;
+use super::syntax::{is_package, is_suite};
 use std::path::Path;
 
 /// A source as a user writes it: what is understood is the same when it is written again.
-pub(crate) fn notation(text: &str) {
+pub(crate) fn syntax(text: &str) {
     let Ok(source) = text.parse::<Source>() else { return };
     assert_eq!(source.to_string().parse::<Source>().as_ref(), Ok(&source), "{text:?}");
     if let Source::Debian { suite, packages } = &source {

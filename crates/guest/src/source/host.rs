@@ -1,9 +1,9 @@
 //! `host`: a copy of the machine's own root, without its secrets.
 
 use super::copy::{CopyError, copy_tree};
+use super::host_filter::HostFilter;
 use super::root::{Root, new_file, read_file};
 use super::shadow::{locked_gshadow, locked_shadow};
-use super::veil::Veil;
 use super::write_error::WriteError;
 use super::{Options, Progress, Summary};
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
@@ -28,9 +28,9 @@ pub(crate) fn copy_root(
 ) -> Result<Summary, CopyError> {
     let mut leave_out = options.leave_out.clone();
     leave_out.extend(into.strip_prefix(root).ok().map(|inside| Path::new("/").join(inside)));
-    let veil = Veil::over(root, &options.expose, &leave_out);
+    let host_filter = HostFilter::over(root, &options.expose, &leave_out);
     progress.stage("copying the host's files");
-    let mut summary = copy_tree(root, into, &veil, progress)?;
+    let mut summary = copy_tree(root, into, &host_filter, progress)?;
     for (shadow, accounts, locked) in PASSWORDS {
         summary.files += u64::from(lock_passwords(root, into, shadow, accounts, *locked)?);
     }

@@ -6,7 +6,7 @@
 //! and the kernel (`openat2`) keeps it inside.
 //!
 //! ```text
-//!  notation ── Source ─┬─ host ──────── veil (secrets) ─┐
+//!  syntax   ── Source ─┬─ host ──────── host filter (secrets) ─┐
 //!                      ├─ directory, guest ─ mounts ────┴─ copy (chain, content, attributes) ──┐
 //!                      ├─ tarball ──────────┐                                                  ├─ into
 //!                      ├─ oci (blobs, platform) ─ archive (pando-reader ▷ entry ▷ unpack) ─────┤
@@ -22,17 +22,17 @@ mod debian;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod host;
+mod host_filter;
 mod meter;
 mod mounts;
-mod notation;
 mod oci;
 mod package_tool;
 mod private;
 mod root;
 mod secrets;
 mod shadow;
+mod syntax;
 mod tarball;
-mod veil;
 mod write_error;
 
 #[cfg(test)]
@@ -41,12 +41,12 @@ mod tests;
 pub use archive::ArchiveError;
 pub use copy::CopyError;
 pub use debian::DebianError;
+pub use host_filter::{Hidden, HostFilter};
 pub use meter::Cancelled;
-pub use notation::NotationError;
 pub use oci::OciError;
 pub use private::{is_private, lacks};
 pub use secrets::{Secret, Treatment, secrets};
-pub use veil::{Hidden, Veil};
+pub use syntax::SyntaxError;
 pub use write_error::WriteError;
 
 use std::path::{Path, PathBuf};
@@ -220,7 +220,7 @@ pub fn materialize(
     let done = make(source, into, options, progress);
     if done.is_err() {
         // The first error is the one to tell; what cannot be removed here the caller meets when it removes `into`.
-        let _ = pando_kernel::tree_removal::empty_directory(into);
+        let _ = pando_kernel::file::tree_removal::empty_directory(into);
     }
     done
 }

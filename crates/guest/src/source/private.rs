@@ -1,7 +1,7 @@
 //! Private files: what of the host's files an unprivileged user that owns nothing could not read.
 
+use super::host_filter::{Hidden, HostFilter};
 use super::secrets::Treatment;
-use super::veil::{Hidden, Veil};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn is_closed(found: &Metadata) -> bool {
     (found.is_dir() || found.is_file()) && found.mode() & needed != needed
 }
 
-impl Veil {
+impl HostFilter {
     /// What is private and not hidden for another reason nor exposed: directories are emptied, files are not there. As
     /// of now: what is private later is for the kernel to keep.
     pub fn private(&self) -> Vec<Hidden> {
@@ -93,7 +93,7 @@ mod tests {
 
     fn private(root: &Path, expose: &[&str]) -> Vec<String> {
         let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
-        let found = Veil::over(root, &expose, &[]).private();
+        let found = HostFilter::over(root, &expose, &[]).private();
         let mut paths: Vec<_> = found.iter().map(|hidden| hidden.path.display().to_string()).collect();
         paths.sort();
         paths
@@ -112,10 +112,10 @@ mod tests {
         ];
         assert_eq!(private(&root, &[]), all);
         assert_eq!(private(&root, &["/etc/munge", "/var"]), [all[0], all[2]]);
-        let veil = Veil::over(&root, &[], &[]);
+        let host_filter = HostFilter::over(&root, &[], &[]);
         for path in all {
-            assert_ne!(veil.verdict(Path::new(&path[1..])), Verdict::Copy, "a copy leaves {path} out too");
+            assert_ne!(host_filter.verdict(Path::new(&path[1..])), Verdict::Copy, "a copy leaves {path} out too");
         }
-        assert_eq!(veil.verdict(Path::new("etc/bind/named.conf")), Verdict::Copy);
+        assert_eq!(host_filter.verdict(Path::new("etc/bind/named.conf")), Verdict::Copy);
     }
 }

@@ -307,6 +307,6 @@ mod tests {
         make(&root, &deep).unwrap();
         assert!(root.strict_directory(&deep).is_ok());
         assert!(root.directory(&deep).is_ok());
-        pando_kernel::tree_removal::empty_directory(place.path()).unwrap();
+        pando_kernel::file::tree_removal::empty_directory(place.path()).unwrap();
     }
 }

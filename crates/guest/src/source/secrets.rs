@@ -129,7 +129,7 @@ const SECRETS: &[Secret] = &[
     absent("/var/lib/systemd/credential.secret"),
     absent("/etc/apt/auth.conf"),
     hollow("/etc/apt/auth.conf.d"),
-    // Which machine this is, its seeds and its disks. A guest with its own init must not mount the host's disks.
+    // Which machine this is, its shims and its disks. A guest with its own init must not mount the host's disks.
     hollow("/etc/machine-id"),
     absent("/var/lib/dbus/machine-id"),
     absent("/var/lib/systemd/random-seed"),

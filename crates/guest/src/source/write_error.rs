@@ -1,6 +1,6 @@
 //! The one way in which every source fails alike: the destination takes no more.
 
-use pando_kernel::spare_room::{NoRoom, Refusal};
+use pando_kernel::filesystem::spare_room::{NoRoom, Refusal};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};

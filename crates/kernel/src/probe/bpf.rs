@@ -1,7 +1,7 @@
 //! BPF programs, by loading the smallest one of each kind and letting it go.
 
 use super::{Area, Finding, Verdict, btf};
-use crate::bpf_command::Load;
+use crate::bpf::command::Load;
 use std::io;
 
 const AREA: Area = Area("bpf");

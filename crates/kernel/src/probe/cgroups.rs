@@ -66,7 +66,7 @@ pub(super) fn find() -> Vec<Finding> {
         Some(root) => missing_file(Group::below(root).and_then(|group| trial(&group))),
     };
     let born = |group: &Group| group.child().map(drop);
-    // Where there is no version 2, guests are born in the groups of their seed.
+    // Where there is no version 2, guests are born in the groups of their shim.
     let birth = AREA.wanted("birth in a group", "5.7", group(born), "guests cannot start in the group made for them");
     let limit = |controller| limit(unified, &all, controller);
     vec![

@@ -1,6 +1,6 @@
 //! A child that does nothing, to hold namespaces and to be signalled.
 
-use crate::pidfd;
+use crate::process::pidfd;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Memory: as a file, handed in by a process, shared between processes.
 
 use super::{Area, Finding, Verdict};
-use crate::memory_file;
+use crate::memory;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 pub(super) fn find() -> Vec<Finding> {
     let ksm = advise_mergeable();
     vec![
-        AREA.needed("sealed memory file, executable", "3.17", executable(), "the seed of guests cannot be started"),
+        AREA.needed("sealed memory file, executable", "3.17", executable(), "the shim of guests cannot be started"),
         AREA.wanted("userfaultfd", "4.3", faults(), "thawed guests wait until all their memory is read"),
         AREA.wanted(
             "reads held up",
@@ -34,7 +34,7 @@ pub(super) fn find() -> Vec<Finding> {
 
 /// A queue that readers of files wait for (fanotify).
 fn reads() -> Verdict {
-    match crate::read_gate::ReadGate::new() {
+    match crate::file::read_gate::ReadGate::new() {
         Ok(_) => Verdict::Granted,
         Err(error) => Verdict::of(&error.source),
     }
@@ -50,7 +50,7 @@ fn pressure() -> Verdict {
 
 /// Executes a sealed file that is no program: the kernel says so only after it found that it may be executed.
 fn executable() -> Verdict {
-    let file = match memory_file::sealed("pando-doctor", b"no program", true) {
+    let file = match memory::file::sealed("pando-doctor", b"no program", true) {
         Ok(file) => file,
         Err(error) => return Verdict::of(&error),
     };

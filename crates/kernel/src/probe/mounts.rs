@@ -4,10 +4,10 @@ use super::child::Child;
 use super::namespaces::{self, FIRST_ID};
 use super::scratch::Scratch;
 use super::{Area, Finding, Verdict, erofs_image};
-use crate::fs_owner::FsOwner;
+use crate::file::fs_owner::FsOwner;
+use crate::mount::overlay::Overlay;
 use crate::mount::{Attributes, MountEntry, Tree, mounts};
-use crate::overlay::Overlay;
-use crate::{btrfs, project_quota};
+use crate::{filesystem::btrfs, filesystem::project_quota};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -279,7 +279,7 @@ fn erofs(state: &Path) -> Verdict {
 /// overlay with their options.
 fn images(at: &Scratch) -> io::Result<()> {
     let image = at.file("image", &erofs_image::bytes())?;
-    let image = crate::erofs::mount(&image).map_err(|error| error.source)?;
+    let image = crate::filesystem::erofs::mount(&image).map_err(|error| error.source)?;
     at.directory("upper")?;
     at.directory("work")?;
     let (data, files) = (clone(&at.directory("objects")?)?, clone(at.path())?);

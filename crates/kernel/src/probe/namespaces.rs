@@ -3,7 +3,7 @@
 use super::child::Child;
 use super::{Area, Finding, Verdict};
 use crate::cgroup::Hierarchies;
-use crate::id_map;
+use crate::namespace::id_map;
 use std::io;
 use std::os::fd::OwnedFd;
 

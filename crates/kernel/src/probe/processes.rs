@@ -2,7 +2,7 @@
 
 use super::child::Child;
 use super::{Area, Finding, Verdict};
-use crate::pidfd;
+use crate::process::pidfd;
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

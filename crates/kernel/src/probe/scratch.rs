@@ -1,6 +1,6 @@
 //! A directory for trials, on the file system that guests' files lie on.
 
-use crate::trusted_directory::TrustedDirectory;
+use crate::file::trusted_directory::TrustedDirectory;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,6 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed has a name that tells whose it was.
-        let _ = crate::tree_removal::remove_tree(&self.0);
+        let _ = crate::file::tree_removal::remove_tree(&self.0);
     }
 }

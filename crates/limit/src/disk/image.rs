@@ -6,8 +6,8 @@
 //! nothing is held twice, and a guest that fills it gets ENOSPC and harms no other. It is attached to one device at
 //! most, for as long as it is mounted: two file systems over one image would ruin it.
 
-use pando_kernel::ext4;
-use pando_kernel::loop_device::LoopDevice;
+use pando_kernel::filesystem::ext4;
+use pando_kernel::filesystem::loop_device::LoopDevice;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate};

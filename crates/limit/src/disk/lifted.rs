@@ -1,8 +1,8 @@
 //! A bound on a directory's room, lifted a little for as long as something has to be done in it that may be full.
 
 use super::project;
-use pando_kernel::btrfs;
-use pando_kernel::project_quota::{self, Quota};
+use pando_kernel::filesystem::btrfs;
+use pando_kernel::filesystem::project_quota::{self, Quota};
 use std::path::{Path, PathBuf};
 
 /// Room enough for an overlay's directories. Nothing smaller can be put by on btrfs, where what is removed counts until

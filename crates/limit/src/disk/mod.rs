@@ -17,7 +17,7 @@ pub use image::Image;
 pub use lifted::Lifted;
 
 use crate::limits::Disk;
-use pando_kernel::{CallError, Context, btrfs};
+use pando_kernel::{CallError, Context, filesystem::btrfs};
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! Quotas by project: which number a directory's project gets, and its limits.
 
-use pando_kernel::project_quota::{self as quota, Quota};
+use pando_kernel::filesystem::project_quota::{self as quota, Quota};
 use pando_kernel::{CallError, Context};
 use std::fs::File;
 use std::io;

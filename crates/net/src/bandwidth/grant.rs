@@ -44,9 +44,9 @@ impl Grant {
     /// # Errors
     ///
     /// The key and the word that cannot be read.
-    pub fn read<'a>(wishes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, GrantError> {
+    pub fn read<'a>(requests: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, GrantError> {
         let mut grant = Self::default();
-        for (key, word) in wishes {
+        for (key, word) in requests {
             let rate = || match word.parse::<Rate>() {
                 Ok(rate) if rate < LEAST => Err(GrantError::TooLow(key.to_owned(), word.to_owned())),
                 Ok(rate) => Ok(rate),

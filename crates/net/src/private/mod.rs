@@ -27,7 +27,7 @@ pub use link::{Connection, GUEST_DEVICE};
 pub use subnet::{Subnet, SubnetError, choose, free};
 
 use crate::device;
-use pando_kernel::{CallError, Context, conntrack};
+use pando_kernel::{CallError, Context, network::conntrack};
 use ruleset::Names;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;

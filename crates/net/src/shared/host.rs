@@ -4,7 +4,7 @@ use super::error::{Named, SharedError};
 use super::pins::Pins;
 use super::{Stack, programs};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use pando_kernel::{Context, bpf, socket_option};
+use pando_kernel::{Context, bpf, socket};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn cookie() -> Result<u64, SharedError> {
     const SO_NETNS_COOKIE: i32 = 71;
     let what = || "asking for the number of the network namespace".to_owned();
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).context(what)?;
-    Ok(socket_option::wide_number(&socket, SOL_SOCKET, SO_NETNS_COOKIE).context(what)?)
+    Ok(socket::option::wide_number(&socket, SOL_SOCKET, SO_NETNS_COOKIE).context(what)?)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Names of programs, maps and links in a BPF file system: what keeps them when this process is gone.
 
 use super::error::{Named, SharedError};
-use pando_kernel::lock::FileLock;
+use pando_kernel::file::lock::FileLock;
 use pando_kernel::{Context, bpf};
 use rustix::fs::FsWord;
 use rustix::mount::{MountFlags, UnmountFlags};

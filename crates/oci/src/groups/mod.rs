@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use pando_guest::policy::devices::{OrderedRule, after_the_last_for_all, ordered_program};
 use pando_kernel::bpf::{self, Hook};
 use pando_kernel::mount::{self, MountEntry};
-use pando_kernel::{cgroup, pidfd, proc_file};
+use pando_kernel::{cgroup, file::proc_file, process::pidfd};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;

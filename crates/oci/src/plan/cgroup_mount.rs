@@ -3,7 +3,7 @@
 use super::mount_options::Change;
 use super::{Plan, Want, inner, text};
 use anyhow::Result;
-use pando_seed::{Attributes, Make, Mountpoint, Step};
+use pando_shim::{Attributes, Make, Mountpoint, Step};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

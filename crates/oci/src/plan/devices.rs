@@ -5,7 +5,7 @@ use super::{Plan, Want, inner, text};
 use anyhow::{Result, bail};
 use oci_spec::runtime::{Linux, LinuxDeviceCgroup, LinuxDeviceType};
 use pando_guest::policy::devices::OrderedRule;
-use pando_seed::{Make, Mountpoint, Step};
+use pando_shim::{Make, Mountpoint, Step};
 
 const CHARACTER: u32 = 0o020_000;
 const BLOCK: u32 = 0o060_000;

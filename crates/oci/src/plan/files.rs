@@ -6,7 +6,7 @@ use super::namespaces::Namespaces;
 use super::{Plan, Want, devices, inner, text};
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
-use pando_seed::{Attributes, Make, Mountpoint, Step, Text};
+use pando_shim::{Attributes, Make, Mountpoint, Step, Text};
 use std::path::{Path, PathBuf};
 
 /// What of the host a plan of files depends on.

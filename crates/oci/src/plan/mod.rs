@@ -14,7 +14,7 @@ pub(crate) mod seccomp;
 
 use anyhow::{Context, Result};
 use mount_options::Change;
-use pando_seed::{Step, Text, next_step};
+use pando_shim::{Step, Text, next_step};
 use std::ffi::CString;
 use std::fmt;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ pub(crate) enum Want {
 /// Steps that are sent together.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// The steps as the seed reads them.
+    /// The steps as the shim reads them.
     pub(crate) steps: Vec<u8>,
     /// The descriptors, in the order that the steps number them.
     pub(crate) wants: Vec<Want>,

@@ -3,7 +3,7 @@
 use super::{Plan, Want, Word};
 use anyhow::{Result, bail};
 use oci_spec::runtime::{Linux, LinuxIdMapping, LinuxNamespaceType};
-use pando_seed::Step;
+use pando_shim::Step;
 use std::collections::HashMap;
 use std::path::PathBuf;
 

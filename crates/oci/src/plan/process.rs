@@ -3,7 +3,7 @@
 use super::{Plan, START, Want, Word, c_string, packed, seccomp, text};
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::{Capabilities, LinuxSeccomp, PosixRlimitType, Process};
-use pando_seed::Step;
+use pando_shim::Step;
 
 /// Where a name without a slash is looked for if the environment does not say.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

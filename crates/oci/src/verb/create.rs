@@ -13,8 +13,8 @@ use crate::plan::{Plan, Want, c_string, devices, packed};
 use crate::{hook, session};
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::{Hook, Linux, Spec};
-use pando_kernel::{packet, process};
-use pando_seed::Step;
+use pando_kernel::{process, socket::packet};
+use pando_shim::Step;
 use serde_json::Value;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -262,7 +262,7 @@ pub(crate) fn call(plan: &mut Plan, kind: &str, hooks: &[Hook]) -> Result<()> {
         let path = hook.path().to_string_lossy().into_owned();
         let given = hook.args().clone().unwrap_or_default();
         if given.first().is_some_and(|name| *name != path) && !path.ends_with(given[0].as_str()) {
-            // The seed executes what it calls by its first argument.
+            // The shim executes what it calls by its first argument.
             bail!("{kind} hook #{number}: its first argument '{}' has to name its path '{path}'", given[0]);
         }
         let arguments: Vec<_> = std::iter::once(path.clone()).chain(given.into_iter().skip(1)).collect();

@@ -5,7 +5,7 @@ use crate::groups::freezer;
 use crate::hook;
 use crate::log::Log;
 use anyhow::{Result, bail};
-use pando_kernel::pidfd;
+use pando_kernel::process::pidfd;
 use std::path::Path;
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::plan::{Plan, Want};
 use crate::session::with_size;
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::{Capability, Process, User};
-use pando_seed::Step;
+use pando_shim::Step;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;

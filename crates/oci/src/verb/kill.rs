@@ -2,7 +2,7 @@
 
 use crate::container::{self, Status};
 use anyhow::{Context, Result, bail};
-use pando_kernel::{pidfd, signal};
+use pando_kernel::{process::pidfd, process::signal};
 use std::path::Path;
 
 pub(crate) fn run(root: &Path, id: &str, word: &str, all: bool) -> Result<()> {

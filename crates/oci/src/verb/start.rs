@@ -8,8 +8,8 @@ use crate::plan::process::{execute, last_filter};
 use crate::plan::{Plan, START};
 use crate::{bundle, hook};
 use anyhow::{Context, Result, bail};
-use pando_kernel::packet;
-use pando_seed::{MAX_MESSAGE, Report};
+use pando_kernel::socket::packet;
+use pando_shim::{MAX_MESSAGE, Report};
 use std::path::Path;
 
 pub(crate) fn run(root: &Path, id: &str, log: &Log) -> Result<()> {

@@ -3,8 +3,8 @@
 use super::tree::{Links, assert_equal, of_everything, portrait};
 use super::{Trial, is_root};
 use crate::{Backend, LayerMounts, Mounted, Taking};
+use pando_kernel::mount::overlay::Overlay;
 use pando_kernel::mount::{Attributes, Tree};
-use pando_kernel::overlay::Overlay;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
@@ -49,7 +49,7 @@ fn shows_the_same(backend: Backend, options: &[(&str, &str)], taking: Taking) {
     let blocks = trial.place("tree/sparse").metadata().unwrap().blocks();
     let imported = trial.store.import(&trial.place("tree"), taking).unwrap();
     if taking == Taking::Over {
-        pando_kernel::tree_removal::remove_tree(&trial.place("tree")).unwrap();
+        pando_kernel::file::tree_removal::remove_tree(&trial.place("tree")).unwrap();
     }
     let mounts = LayerMounts::new(trial.store.clone(), backend);
     for number in 0..2 {

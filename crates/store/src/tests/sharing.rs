@@ -70,7 +70,7 @@ fn files_taken_over_are_not_copied() {
         _ => None,
     });
     assert!(objects.into_iter().any(|object| object.metadata().unwrap().ino() == inode));
-    pando_kernel::tree_removal::remove_tree(&trial.place("tree")).unwrap();
+    pando_kernel::file::tree_removal::remove_tree(&trial.place("tree")).unwrap();
     assert_eq!(trial.store.verify().unwrap().damages, []);
 }
 

@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn of(ino: u64) -> What {
-        let identity: Identity = pando_kernel::file_handle::FileHandle { kind: 1, bytes: vec![] }.into();
+        let identity: Identity = pando_kernel::file::handle::FileHandle { kind: 1, bytes: vec![] }.into();
         let origin = Origin { ino, identity, changed: crate::tree::attributes::Moment::EPOCH };
         What::File(File { origin: Some(origin), content_differs: false, attributes_differ: false, ..File::made() })
     }

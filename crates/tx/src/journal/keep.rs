@@ -16,7 +16,7 @@ use crate::tree::copying::Copying;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use crate::validate::change_set::PartChanges;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

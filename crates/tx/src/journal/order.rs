@@ -11,7 +11,7 @@
 
 use crate::change::{Op, Sign};
 use crate::validate::change_set::PartChanges;
-use pando_kernel::{ext4, page_cache};
+use pando_kernel::{filesystem::ext4, memory::page_cache};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;

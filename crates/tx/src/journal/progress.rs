@@ -125,7 +125,7 @@ fn boot() -> io::Result<[u8; BOOT]> {
     if let Some(since) = crate::crash::powered_on() {
         return format!("{since:0BOOT$}").as_bytes().try_into().map_err(io::Error::other);
     }
-    let text = pando_kernel::proc_file::text("/proc/sys/kernel/random/boot_id")?;
+    let text = pando_kernel::file::proc_file::text("/proc/sys/kernel/random/boot_id")?;
     text.trim_end().as_bytes().try_into().map_err(io::Error::other)
 }
 

@@ -13,7 +13,7 @@ use crate::journal::file::{Journal, JournalFile};
 use crate::state::directory::StateDirectory;
 use crate::state::overlay_part::ENTRY;
 use crate::state::trash;
-use pando_kernel::trusted_directory::TrustedDirectory;
+use pando_kernel::file::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context};
 use rustix::fs::Mode;
 use std::io;

@@ -98,7 +98,7 @@ pub fn run_with_retries<R: Runner>(runner: &mut R, policy: RetryPolicy) -> Resul
         let waits = !exclusive && is_in_the_way(&tried.attempt);
         let pause = if waits { backoff.after(took) } else { Duration::ZERO };
         if let Some(signal) = runner.rest(pause)? {
-            let why = format!("ended by {}", pando_kernel::signal::name(signal));
+            let why = format!("ended by {}", pando_kernel::process::signal::name(signal));
             let attempt = Attempt::Aborted(Ended::Killed(signal).code(), why);
             return Ok(Concluded { tried: Tried { attempt, reached, ..tried }, retries, exclusive: false });
         }

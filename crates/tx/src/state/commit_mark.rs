@@ -3,7 +3,7 @@
 //! Who commits such a transaction can be killed, and it is still there. But what the kernel told of its reads has been
 //! read and is not told again, and its processes stand still: the mark says so to whoever comes next.
 
-use pando_kernel::lock::FileLock;
+use pando_kernel::file::lock::FileLock;
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -11,8 +11,8 @@
 use crate::state::name::TxName;
 use crate::state::record::Record;
 use pando_kernel::cgroup::Hierarchies;
-use pando_kernel::lock::FileLock;
-use pando_kernel::trusted_directory::TrustedDirectory;
+use pando_kernel::file::lock::FileLock;
+use pando_kernel::file::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context};
 use rustix::fs::Mode;
 use std::ffi::OsString;

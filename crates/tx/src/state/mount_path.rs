@@ -8,7 +8,7 @@
 
 use crate::tree::confined::{ident_of_handle, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::handle::FileHandle;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, makedev, openat2, statx};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -248,7 +248,7 @@ mod tests {
                 let base = hidden.join(number.to_string());
                 let part = OverlayPart::new(mount.path().to_owned(), base.clone());
                 part.make().unwrap();
-                pando_kernel::tree_removal::remove_tree(&base).unwrap();
+                pando_kernel::file::tree_removal::remove_tree(&base).unwrap();
             }
             drop(over);
         });

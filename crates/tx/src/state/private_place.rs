@@ -6,7 +6,7 @@
 //! nobody else can put another in its place. Where that cannot be had there is no place
 //! ([`io::ErrorKind::PermissionDenied`]), and the mount is shown read-only.
 
-use pando_kernel::trusted_directory::TrustedDirectory;
+use pando_kernel::file::trusted_directory::TrustedDirectory;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -142,7 +142,7 @@ mod tests {
             let base = mount.path().join(HIDDEN).join(format!("{mode}.t"));
             assert_eq!(make(&base).is_ok(), is_one, "{mode:o}");
             assert!(is_one || !base.parent().unwrap().exists(), "nothing is made where it cannot stay");
-            let _ = pando_kernel::tree_removal::remove_tree(base.parent().unwrap());
+            let _ = pando_kernel::file::tree_removal::remove_tree(base.parent().unwrap());
         }
     }
 }

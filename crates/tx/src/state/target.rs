@@ -6,7 +6,7 @@
 //! so that its objects are told apart by their handles (`Tree::ident`).
 
 use crate::state::name::TxName;
-use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::file::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context, process};
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -6,7 +6,7 @@ use crate::state::overlay_part::{ENTRY, OverlayPart};
 use crate::state::private_place;
 use crate::state::record::Record;
 use crate::validate::change_set::PartChanges;
-use pando_kernel::tree_removal::{Protected, RemovalError, nothing_is_mounted_in, remove_tree_with};
+use pando_kernel::file::tree_removal::{Protected, RemovalError, nothing_is_mounted_in, remove_tree_with};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -284,7 +284,7 @@ mod tests {
         std::fs::rename(thrown, home.directory().join("t")).unwrap();
         later.run();
         assert!(mount.path().join(HIDDEN).join("1.t").exists());
-        pando_kernel::tree_removal::remove_tree(home.directory()).unwrap();
+        pando_kernel::file::tree_removal::remove_tree(home.directory()).unwrap();
         later.run();
         assert!(!mount.path().join(HIDDEN).exists());
     }
@@ -295,7 +295,7 @@ mod tests {
         let home = StateDirectory::new(root.path());
         thrown_away(&home, mount.path());
         let later = Sweep::of(&home);
-        pando_kernel::tree_removal::remove_tree(home.directory()).unwrap();
+        pando_kernel::file::tree_removal::remove_tree(home.directory()).unwrap();
         home.prepare().unwrap();
         later.run();
         assert!(!mount.path().join(HIDDEN).exists());

@@ -9,8 +9,9 @@ use super::writes::KernelWrites;
 use crate::state::directory::StateDirectory;
 use crate::state::record::Record;
 use crate::state::target::Target;
-use pando_kernel::memory_map::{self, Written};
-use pando_kernel::{CallError, page_cache};
+use pando_kernel::memory;
+use pando_kernel::memory::map::Written;
+use pando_kernel::{CallError, memory::page_cache};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat2, readlinkat, statx};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -49,7 +50,7 @@ impl Bystanders {
         let searched = || outside.processes().into_iter().filter(|pid| has_memory(*pid)).collect();
         for pid in tenants.map_or_else(searched, Vec::from_iter) {
             // One that has ended has nothing.
-            for written in memory_map::written_by(pid).unwrap_or_default() {
+            for written in memory::map::written_by(pid).unwrap_or_default() {
                 if settled.insert(written.file) {
                     // What cannot be written, such as a file in memory, is what it is.
                     let _ = settle(&written, target.is_some());

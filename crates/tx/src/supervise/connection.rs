@@ -1,7 +1,7 @@
 //! Where a transaction's sockets are connected to.
 
-use pando_kernel::foreign_memory;
-use pando_kernel::seccomp_notify::Call;
+use pando_kernel::seccomp::notify::Call;
+use pando_kernel::trace::foreign_memory;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// `socketcall` by 32-bit programs: which of the calls on sockets it is, and that its arguments lie in memory.

@@ -11,8 +11,8 @@
 
 use super::bystanders::{open_fifos, place};
 use super::surroundings::Surroundings;
-use pando_kernel::fanotify::Openings;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::fanotify::Openings;
+use pando_kernel::file::handle::FileHandle;
 use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs};
 use std::collections::BTreeSet;
 use std::io;
@@ -202,7 +202,7 @@ fn hold(fifo: &OwnedFd, ends: OFlags) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pando_kernel::fanotify::Listener;
+    use pando_kernel::file::fanotify::Listener;
 
     /// Needs root; without it there is nothing to see.
     #[test]

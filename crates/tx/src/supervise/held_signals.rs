@@ -1,6 +1,6 @@
 //! Signals that wait for the commit.
 
-use pando_kernel::{pidfd, process};
+use pando_kernel::{process, process::pidfd};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};

@@ -1,8 +1,8 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is
 //! asked, and not undo it.
 
-use pando_kernel::confined::Root;
-use pando_kernel::foreign_memory;
+use pando_kernel::file::confined::Root;
+use pando_kernel::trace::foreign_memory;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, fstatfs, openat2};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
 //! Messages that a process sends, each with an address or without: `struct msghdr`, and several of them in a row
 //! (sendmsg(2), sendmmsg(2)).
 
-use pando_kernel::foreign_memory;
+use pando_kernel::trace::foreign_memory;
 
 /// The kernel takes no more messages in one call (UIO_MAXIOV).
 const MOST: u64 = 1024;

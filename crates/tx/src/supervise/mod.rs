@@ -33,7 +33,7 @@ mod writes;
 pub use bystanders::Bystanders;
 pub(crate) use fifos::Holders;
 pub use held_signals::HeldSignals;
-pub use pando_kernel::seccomp_notify::Listener;
+pub use pando_kernel::seccomp::notify::Listener;
 pub(crate) use policy::numbers;
 pub use policy::{Network, filter};
 pub use reached::{Reached, note as note_reached};

@@ -6,9 +6,9 @@
 //! the live tree. Neither could be undone.
 
 use super::object::c_string;
-use pando_kernel::foreign_memory;
-use pando_kernel::loop_device;
-use pando_kernel::seccomp_notify::Call;
+use pando_kernel::filesystem::loop_device;
+use pando_kernel::seccomp::notify::Call;
+use pando_kernel::trace::foreign_memory;
 use rustix::fs::{FileType, StatVfsMountFlags, major, minor, stat, statvfs};
 use std::ffi::OsString;
 use std::fs::File;
@@ -33,7 +33,8 @@ pub(super) struct Seen(Option<String>);
 impl Seen {
     /// Reads an open mountinfo anew.
     pub(super) fn read(mounts: Option<&File>) -> Self {
-        let read = |mut mounts: &File| mounts.rewind().and_then(|()| pando_kernel::proc_file::text_of(mounts)).ok();
+        let read =
+            |mut mounts: &File| mounts.rewind().and_then(|()| pando_kernel::file::proc_file::text_of(mounts)).ok();
         Self(mounts.and_then(read))
     }
 

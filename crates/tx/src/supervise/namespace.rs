@@ -2,7 +2,7 @@
 
 use super::receiver::pid_of_descriptor;
 use nix::sched::CloneFlags;
-use pando_kernel::seccomp_notify::Call;
+use pando_kernel::seccomp::notify::Call;
 use std::io;
 use std::path::{Path, PathBuf};
 

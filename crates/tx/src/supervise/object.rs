@@ -3,8 +3,8 @@
 
 use super::namespace::Entered;
 use super::receiver::pid_of_descriptor;
-use pando_kernel::foreign_memory;
-use pando_kernel::seccomp_notify::Call;
+use pando_kernel::seccomp::notify::Call;
+use pando_kernel::trace::foreign_memory;
 
 /// The longest path that is told.
 const LONGEST: usize = 256;

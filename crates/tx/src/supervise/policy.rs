@@ -1,7 +1,8 @@
 //! Which system calls are caught, and why.
 
 use super::system_v::Kind;
-use pando_kernel::seccomp_notify::{self, With};
+use pando_kernel::seccomp;
+use pando_kernel::seccomp::notify::With;
 
 /// What becomes of connections to other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,7 +183,7 @@ pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<With>, Vec<i64>) {
 /// What catches them, for a process that another program starts; `None` if there were too many.
 pub fn filter(network: Network) -> Option<Vec<u8>> {
     let (numbers, with, older) = numbers(network);
-    seccomp_notify::program(&numbers, &with, &older)
+    seccomp::notify::program(&numbers, &with, &older)
 }
 
 /// What is caught under a number.

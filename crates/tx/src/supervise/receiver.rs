@@ -2,9 +2,9 @@
 //! those of the supervisor's.
 
 use super::policy::Receiver;
-use pando_kernel::pid_namespace::{PidNamespace, innermost};
+use pando_kernel::namespace::pid::{PidNamespace, innermost};
 use pando_kernel::process;
-use pando_kernel::seccomp_notify::Call;
+use pando_kernel::seccomp::notify::Call;
 
 /// Signals that the first process of a pid namespace does not get from its own.
 const UNHEARD: [i32; 2] = [libc::SIGKILL, libc::SIGSTOP];

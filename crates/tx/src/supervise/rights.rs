@@ -1,7 +1,7 @@
 //! What a process may do by itself. The supervisor has all rights: what it does for a process has to be what the kernel
 //! would have let that do.
 
-use pando_kernel::{process, user_namespace};
+use pando_kernel::{namespace, process};
 
 /// `CAP_KILL`: any process of the user namespace, and of those below, may be sent signals.
 const KILL: u32 = 5;
@@ -33,7 +33,7 @@ fn reaches(caller: i32, other: i32, capability: u32) -> bool {
     let (Ok(from), Ok(to)) = (process::read(caller, "status"), process::read(other, "status")) else { return false };
     let (Some([real, effective, ..]), Some([owner, _, saved, _])) = (ids(&from), ids(&to)) else { return false };
     [real, effective].iter().any(|id| [owner, saved].contains(id))
-        || is_held(&from, capability) && user_namespace::lies_in(other, caller).unwrap_or(false)
+        || is_held(&from, capability) && namespace::user::lies_in(other, caller).unwrap_or(false)
 }
 
 /// Real, effective, saved, and that of the file system.

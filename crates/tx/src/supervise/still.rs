@@ -3,7 +3,7 @@
 //! that would take longer than a short command.
 
 use crate::validate::read_set::{Tenant, Walker};
-use pando_kernel::{memory_map, process};
+use pando_kernel::{memory, process};
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ impl Still {
         }
         // What its maps were is told first: whoever changes them behind that is looked at again.
         let wrote_to_none =
-            |tenant: &Tenant| memory_map::written_by(tenant.pid).is_ok_and(|written| written.is_empty());
+            |tenant: &Tenant| memory::map::written_by(tenant.pid).is_ok_and(|written| written.is_empty());
         let tenants = walker.tenants()?.into_iter().filter(Tenant::has_known_maps);
         let still = tenants.filter(|tenant| before.has(tenant) || wrote_to_none(tenant));
         Ok(Self(Arc::new(still.collect())))

@@ -12,7 +12,7 @@ use super::writes::KernelWrites;
 use crate::state::record::Record;
 use crate::validate::abort_reason::AbortReason;
 use pando_kernel::process;
-use pando_kernel::seccomp_notify::{Answer, Listener};
+use pando_kernel::seccomp::notify::{Answer, Listener};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;

@@ -10,8 +10,8 @@ use super::receiver::{Meant, is_unheard, pid_of_descriptor};
 use super::rights::{holds, may_signal, may_take_from};
 use super::supervisor::Supervisor;
 use super::system_v::Kind;
-use pando_kernel::seccomp_notify::Call;
-use pando_kernel::{pidfd, process};
+use pando_kernel::seccomp::notify::Call;
+use pando_kernel::{process, process::pidfd};
 use std::net::SocketAddr;
 
 /// What a call reaches outside.

@@ -2,7 +2,7 @@
 //! undone.
 
 use super::bystanders::place;
-use pando_kernel::fanotify::Writes;
+use pando_kernel::file::fanotify::Writes;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeSet;
 use std::io;

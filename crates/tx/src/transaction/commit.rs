@@ -40,7 +40,7 @@ use crate::validate::contention::{self, Changed, Contention, Rival};
 use crate::validate::read_set::{ReadSetError, Watch};
 use crate::validate::twice_changed::twice_changed;
 use pando_kernel::Context;
-use pando_kernel::lock::FileLock;
+use pando_kernel::file::lock::FileLock;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};

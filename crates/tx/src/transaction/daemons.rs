@@ -20,7 +20,7 @@ use crate::view::enter_root;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
-use pando_kernel::{CallError, Context, proc_file, process};
+use pando_kernel::{CallError, Context, file::proc_file, process};
 use rustix::fs::{Mode, OFlags, fstatfs};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags};
 use std::collections::{BTreeSet, HashMap};

@@ -17,7 +17,7 @@ use crate::validate::contention;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-/// Why a transaction could not be ended as wished.
+/// Why a transaction could not be ended as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
     /// There is none of that name.

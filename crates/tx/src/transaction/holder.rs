@@ -7,7 +7,7 @@ use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::validate::read_set::Watch;
 use pando_kernel::Context;
-use pando_kernel::lock::FileLock;
+use pando_kernel::file::lock::FileLock;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process};
 use std::io;
 use std::path::Path;

@@ -34,8 +34,8 @@ use crate::validate::known_names::KnownNames;
 use crate::validate::read_set::Watch;
 use crate::view::ViewNamespaces;
 use pando_kernel::CallError;
-use pando_kernel::lock::FileLock;
-use pando_kernel::mount_watch::MountWatch;
+use pando_kernel::file::lock::FileLock;
+use pando_kernel::mount::watch::MountWatch;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

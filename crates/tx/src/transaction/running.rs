@@ -11,8 +11,8 @@ use crate::state::scope::Scope;
 use crate::supervise::{Answered, Network, Passed, Reached, Still, Supervisor, Unsupported, WhenUnsupported};
 use crate::validate::read_set::{Canary, Watch, load_ahead};
 use crate::view::{View, ViewPlan, join};
-use pando_kernel::born_in_group::Started;
-use pando_kernel::mount_watch::MountWatch;
+use pando_kernel::cgroup::born_in_group::Started;
+use pando_kernel::mount::watch::MountWatch;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::collections::BTreeSet;
@@ -306,7 +306,7 @@ impl Running {
     /// Passes a signal on to the command.
     pub fn signal(&self, number: i32) {
         // It may have ended, which is no failure.
-        let _ = pando_kernel::pidfd::send_signal(&self.started.process, number);
+        let _ = pando_kernel::process::pidfd::send_signal(&self.started.process, number);
     }
 
     /// Waits for the command's end.

@@ -4,8 +4,8 @@ use super::StartError;
 use crate::state::overlay_part::OverlayPart;
 use crate::supervise::{self, Bystanders, Network, Supervisor};
 use crate::validate::read_set::{Canary, Watch};
-use pando_kernel::born_in_group::{Program, Started};
-use pando_kernel::{CallError, Context, inheritance, pidfd, seccomp_notify};
+use pando_kernel::cgroup::born_in_group::{Program, Started};
+use pando_kernel::{CallError, Context, process::inheritance, process::pidfd, seccomp};
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::fs::File;
@@ -86,7 +86,7 @@ impl Beginning {
 /// Catches the calls of this thread, and of all that it starts, that would reach outside.
 fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
     let (numbers, with, older) = supervise::numbers(network);
-    let listener = seccomp_notify::listen(&numbers, &with, &older);
+    let listener = seccomp::notify::listen(&numbers, &with, &older);
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
 

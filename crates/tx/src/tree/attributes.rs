@@ -151,8 +151,8 @@ impl Attributes {
     }
 
     /// Takes away from an open object all that these attributes do not allow; what they allow besides comes later. One
-    /// that gets another owner is root's meanwhile, and with another access list its owner's. With `content` it is about
-    /// to have another content, and runs with nobody's rights.
+    /// that gets another owner is root's meanwhile, and with another access list its owner's. With `content` it is
+    /// about to have another content, and runs with nobody's rights.
     pub(crate) fn restrict(&self, object: &CallPath, content: bool) -> io::Result<()> {
         const LIST: &CStr = c"system.posix_acl_access";
         let path = object.text.as_c_str();

@@ -5,7 +5,7 @@
 //! Linux 5.6): what cannot be reached so is an error, and never another file.
 
 use crate::tree::path::TreePath;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::handle::FileHandle;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 //! mostly gets the same one.
 
 use crate::tree::confined::Tree;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::handle::FileHandle;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

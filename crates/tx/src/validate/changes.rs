@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::change::upper::Origin;
     use crate::tree::path::TreePath;
-    use pando_kernel::file_handle::FileHandle;
+    use pando_kernel::file::handle::FileHandle;
 
     const BEFORE: Moment = Moment { seconds: 9, nanoseconds: 0 };
     const BEGUN: Moment = Moment { seconds: 10, nanoseconds: 0 };

@@ -18,7 +18,7 @@ use crate::tree::path::TreePath;
 use crate::validate::abort_reason::AbortReason;
 use crate::validate::change_set::PartChanges;
 use crate::validate::read_set::{Looked, looked_so_far, pandos_own};
-use pando_kernel::lock::FileLock;
+use pando_kernel::file::lock::FileLock;
 use pando_kernel::process;
 use serde::Deserialize;
 use std::collections::HashMap;

@@ -9,7 +9,7 @@ use crate::change::{Op, Steps};
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::{is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use pando_kernel::swap_files::swap_files;
+use pando_kernel::filesystem::swap_files::swap_files;
 use std::collections::HashSet;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

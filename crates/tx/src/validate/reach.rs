@@ -8,7 +8,7 @@ use crate::change::{Op, Steps};
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::confined::{Tree, is_missing};
 use crate::tree::path::TreePath;
-use pando_kernel::project_quota;
+use pando_kernel::filesystem::project_quota;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, accessat, fstat, fstatfs, openat, statx};
 use rustix::io::Errno;
 use std::collections::BTreeSet;

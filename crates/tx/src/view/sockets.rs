@@ -1,7 +1,7 @@
 //! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens
 //! on, so each is bound in.
 
-use pando_kernel::proc_file;
+use pando_kernel::file::proc_file;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;

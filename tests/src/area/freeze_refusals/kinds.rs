@@ -3,7 +3,7 @@
 /// A kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
-    /// What is done, in Python: see `actors/refused.py`.
+    /// What is done, in Python: see `fixtures/refused.py`.
     pub(super) does: &'static str,
     /// What clears up what stays behind who did it.
     pub(super) clears: &'static str,

@@ -2,7 +2,7 @@
 //! then, and when it is gone the rest is frozen.
 //!
 //! ```text
-//!   of_*.rs: does, says, clears ──▶ actors/refused.py: who stands by, and who does it
+//!   of_*.rs: does, says, clears ──▶ fixtures/refused.py: who stands by, and who does it
 //!                                     ├─ survey: it is named, and nobody was stopped
 //!                                     ├─ freeze: refused in the same words; all is as it was, and runs
 //!                                     └─ it is gone: frozen
@@ -25,7 +25,7 @@ use crate::sandbox::Sandbox;
 use crate::spaces::Space;
 use kinds::Kind;
 use outside::Outside;
-use pando_freeze::{FreezeError, Onlooker, Refusal, Subject, freeze, survey};
+use pando_freeze::{FreezeError, Refusal, Subject, TaskIterator, freeze, survey};
 use state::State;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +60,7 @@ pub(crate) const CASES: &[Case] = &[
 const NARROW: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/program32"));
 
 /// What tells of threads, where this machine can have it.
-static ONLOOKER: LazyLock<Option<Onlooker>> = LazyLock::new(|| Onlooker::load().ok());
+static ONLOOKER: LazyLock<Option<TaskIterator>> = LazyLock::new(|| TaskIterator::load().ok());
 
 /// Tries every kind, and tells of all that went wrong at once, and of how many this machine has none.
 fn all(sandbox: &Sandbox, before: &str, kinds: &[Kind]) {
@@ -95,7 +95,7 @@ fn try_one(sandbox: &Sandbox, before: &str, kind: &Kind, number: usize) -> Resul
     let stage = stage(sandbox, number);
     let outside = Outside::at(&stage);
     let space = Space::new();
-    let script = include_str!("../../../actors/refused.py");
+    let script = include_str!("../../../fixtures/refused.py");
     let _actor = space
         .play(&format!("DOES, CLEARS = {:?}, {:?}\n{script}", format!("{before}{}", kind.does), kind.clears), &stage);
     let said = std::fs::read_to_string(stage.join("offends")).expect("it was ready by then");
@@ -127,7 +127,7 @@ fn stage(sandbox: &Sandbox, number: usize) -> std::path::PathBuf {
 }
 
 fn subject(space: &Space) -> Subject<'static> {
-    Subject { init: space.init(), onlooker: ONLOOKER.as_ref(), ..Subject::default() }
+    Subject { init: space.init(), task_iterator: ONLOOKER.as_ref(), ..Subject::default() }
 }
 
 fn frozen(space: &Space) -> Result<(), FreezeError> {

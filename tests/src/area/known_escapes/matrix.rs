@@ -46,7 +46,7 @@ pub(super) fn controls(sandbox: &Sandbox) {
         if ended.code() != GOT_THROUGH {
             silent.push(format!("{}: {} {}{}", escape.name, ended.code(), ended.out(), ended.err()));
         }
-        pando_kernel::tree_removal::remove_tree(&tree).expect("it is ours");
+        pando_kernel::file::tree_removal::remove_tree(&tree).expect("it is ours");
     }
     assert!(silent.is_empty(), "these prove nothing:\n{}", silent.join("\n"));
 }

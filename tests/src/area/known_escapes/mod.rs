@@ -19,7 +19,7 @@ use crate::case::{Case, Tag};
 use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::file::tree_removal::remove_tree;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 

@@ -149,7 +149,8 @@ impl Hold {
     fn awaited(&self, target: Option<&Target>) -> anyhow::Result<Vec<OwnedFd>> {
         let first = target.and_then(Target::first_process);
         let pids = self.with.into_iter().chain(first);
-        pids.map(|pid| pando_kernel::pidfd::open(pid).with_context(|| format!("process {pid} has gone"))).collect()
+        pids.map(|pid| pando_kernel::process::pidfd::open(pid).with_context(|| format!("process {pid} has gone")))
+            .collect()
     }
 }
 

@@ -4,7 +4,7 @@ use super::guest;
 use super::prewarmed::Clearer;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_kernel::follower::Follower;
+use pando_kernel::process::follower::Follower;
 use pando_tx::{Recovered, StateDirectory, Sweep, Watch};
 
 #[derive(Debug, clap::Args)]

@@ -298,7 +298,7 @@ fn why(waited: &Waited) -> Attempt {
     let (code, words) = match waited {
         Waited::Ended(Rest { ended: Ended::Exited(code), .. }) => (*code, format!("exit code {code}")),
         Waited::Ended(Rest { ended: ended @ Ended::Killed(signal), .. }) => {
-            (ended.code(), format!("ended by {}", pando_kernel::signal::name(*signal)))
+            (ended.code(), format!("ended by {}", pando_kernel::process::signal::name(*signal)))
         }
         Waited::TooLong(_) => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
         Waited::Stopped(stopped, _) => return stopped.into(),

@@ -10,8 +10,8 @@
 
 use super::heed::{Stopped, heed};
 use anyhow::Context;
-use pando_guest::seed::{FIRST_LOOKED_UP, LONGEST_LOOKED_UP};
-use pando_kernel::{foreign_memory, packet, pidfd};
+use pando_guest::shim::{FIRST_LOOKED_UP, LONGEST_LOOKED_UP};
+use pando_kernel::{process::pidfd, socket::packet, trace::foreign_memory};
 use pando_tx::{
     Answered, Bystanders, Listener, Looks, Network, OverlayPart, Passed, Record, StateDirectory, Supervisor,
     WhenUnsupported,

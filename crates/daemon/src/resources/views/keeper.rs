@@ -3,7 +3,7 @@
 //! A file that was just written is not held up again for [`FRESH`]: whoever reads it in several parts gets one text,
 //! and whoever reads it in a loop costs nothing.
 
-use pando_kernel::read_gate::{ReadGate, numbers};
+use pando_kernel::file::read_gate::{ReadGate, numbers};
 use pando_limit::view::{Scene, View};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// A file that a guest reads.
 #[derive(Debug)]
-pub(super) struct Sheet {
+pub(super) struct ViewFile {
     pub(super) view: View,
     file: File,
     scene: Arc<Mutex<Scene>>,
@@ -30,8 +30,8 @@ pub(super) struct Sheet {
 
 /// Writes files in a moment: should this daemon die before anybody reads, there has to be something to read. Not at
 /// once, since whoever made them is about to start a guest, and each text takes as long as a good part of that.
-pub(super) fn write_soon(sheets: Vec<Arc<Sheet>>) {
-    let write = move || sheets.iter().for_each(|sheet| sheet.write());
+pub(super) fn write_soon(view_files: Vec<Arc<ViewFile>>) {
+    let write = move || view_files.iter().for_each(|view_file| view_file.write());
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return write() };
     runtime.spawn(async move {
         tokio::time::sleep(SOON).await;
@@ -39,7 +39,7 @@ pub(super) fn write_soon(sheets: Vec<Arc<Sheet>>) {
     });
 }
 
-type Files = Mutex<HashMap<(u64, u64), Arc<Sheet>>>;
+type Files = Mutex<HashMap<(u64, u64), Arc<ViewFile>>>;
 
 /// The files, and who is asked for them.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Sheet {
+impl ViewFile {
     pub(super) fn new(view: View, file: File, scene: Arc<Mutex<Scene>>) -> Self {
         Self { view, file, scene }
     }
@@ -91,36 +91,36 @@ impl Keeper {
     }
 
     /// Keeps a file from now on.
-    pub(super) fn take(&self, sheet: Arc<Sheet>) {
-        let Ok(numbers) = numbers(&sheet.file) else { return };
-        locked(&self.files).insert(numbers, Arc::clone(&sheet));
-        let asked = self.gate.upgrade().is_some_and(|gate| gate.close(&sheet.file).is_ok());
+    pub(super) fn take(&self, view_file: Arc<ViewFile>) {
+        let Ok(numbers) = numbers(&view_file.file) else { return };
+        locked(&self.files).insert(numbers, Arc::clone(&view_file));
+        let asked = self.gate.upgrade().is_some_and(|gate| gate.close(&view_file.file).is_ok());
         if !asked {
-            sheet.write();
+            view_file.write();
         }
     }
 
     /// Keeps a view's file true no more.
-    pub(super) fn drop(&self, sheet: &Sheet) {
-        if let Ok(numbers) = numbers(&sheet.file) {
+    pub(super) fn drop(&self, view_file: &ViewFile) {
+        if let Ok(numbers) = numbers(&view_file.file) {
             locked(&self.files).remove(&numbers);
         }
         if let Some(gate) = self.gate.upgrade() {
             // It is not held up just now, perhaps.
-            let _ = gate.open(&sheet.file);
+            let _ = gate.open(&view_file.file);
         }
     }
 }
 
 /// Answers for as long as the process lives.
 fn serve(gate: &ReadGate, files: &Files) {
-    let mut fresh: VecDeque<(Instant, Arc<Sheet>)> = VecDeque::new();
+    let mut fresh: VecDeque<(Instant, Arc<ViewFile>)> = VecDeque::new();
     loop {
         let now = Instant::now();
         while fresh.front().is_some_and(|(until, _)| *until <= now) {
-            let Some((_, sheet)) = fresh.pop_front() else { break };
-            let kept = numbers(&sheet.file).is_ok_and(|numbers| locked(files).contains_key(&numbers));
-            if kept && let Err(error) = gate.close(&sheet.file) {
+            let Some((_, view_file)) = fresh.pop_front() else { break };
+            let kept = numbers(&view_file.file).is_ok_and(|numbers| locked(files).contains_key(&numbers));
+            if kept && let Err(error) = gate.close(&view_file.file) {
                 tracing::debug!(%error, "its words stay as they are");
             }
         }
@@ -134,13 +134,13 @@ fn serve(gate: &ReadGate, files: &Files) {
             }
         };
         for reader in readers {
-            let sheet = reader.file().ok().and_then(|numbers| locked(files).get(&numbers).cloned());
-            let Some(sheet) = sheet else { continue };
+            let view_file = reader.file().ok().and_then(|numbers| locked(files).get(&numbers).cloned());
+            let Some(view_file) = view_file else { continue };
             // Several may have read at once: the first finds it stale.
-            if !fresh.iter().any(|(_, known)| Arc::ptr_eq(known, &sheet)) {
-                sheet.write();
-                let _ = gate.open(&sheet.file);
-                fresh.push_back((Instant::now() + FRESH, sheet));
+            if !fresh.iter().any(|(_, known)| Arc::ptr_eq(known, &view_file)) {
+                view_file.write();
+                let _ = gate.open(&view_file.file);
+                fresh.push_back((Instant::now() + FRESH, view_file));
             }
         }
     }

@@ -13,11 +13,11 @@
 mod keeper;
 
 use crate::resources::{Resources, Tenant};
-use keeper::{Keeper, Sheet};
+use keeper::{Keeper, ViewFile};
 use pando_guest::GuestName;
-use pando_kernel::confined::Root;
+use pando_kernel::file::confined::Root;
 use pando_kernel::mount::Tree;
-use pando_kernel::{CallError, Context, attach};
+use pando_kernel::{CallError, Context, mount::attach};
 use pando_limit::Machine;
 use pando_limit::meter::CpuMeter;
 use pando_limit::view::{self, Scene, View};
@@ -45,12 +45,12 @@ pub(crate) struct Views {
 struct Shown {
     directory: PathBuf,
     scene: Arc<Mutex<Scene>>,
-    sheets: Vec<Arc<Sheet>>,
+    view_files: Vec<Arc<ViewFile>>,
 }
 
 impl Shown {
     fn has(&self, view: View) -> bool {
-        self.sheets.iter().any(|sheet| sheet.view == view)
+        self.view_files.iter().any(|view_file| view_file.view == view)
     }
 }
 
@@ -79,11 +79,11 @@ impl Views {
             uncounted: super::UNCOUNTED,
         };
         let directory = self.directory.join(slot.to_string());
-        let mut shown = Shown { directory, scene: Arc::new(Mutex::new(scene)), sheets: Vec::new() };
+        let mut shown = Shown { directory, scene: Arc::new(Mutex::new(scene)), view_files: Vec::new() };
         for view in views {
             self.add(name, &mut shown, view);
         }
-        keeper::write_soon(shown.sheets.clone());
+        keeper::write_soon(shown.view_files.clone());
         self.shown.borrow_mut().insert(name.clone(), shown);
     }
 
@@ -91,9 +91,9 @@ impl Views {
     fn add(&self, name: &GuestName, shown: &mut Shown, view: View) {
         match open(&shown.directory, view) {
             Ok(file) => {
-                let sheet = Arc::new(Sheet::new(view, file, Arc::clone(&shown.scene)));
-                self.keeper.get_or_init(Keeper::new).take(Arc::clone(&sheet));
-                shown.sheets.push(sheet);
+                let view_file = Arc::new(ViewFile::new(view, file, Arc::clone(&shown.scene)));
+                self.keeper.get_or_init(Keeper::new).take(Arc::clone(&view_file));
+                shown.view_files.push(view_file);
             }
             Err(error) => tracing::warn!(%error, guest = %name, "it sees the host's numbers there"),
         }
@@ -104,7 +104,7 @@ impl Views {
         let shown = self.shown.borrow();
         let Some(shown) = shown.get(name) else { return Vec::new() };
         let tree = |view: View| Some((view, pando_guest::launch::read_only(&shown.directory.join(view.name())).ok()?));
-        shown.sheets.iter().filter_map(|sheet| tree(sheet.view)).collect()
+        shown.view_files.iter().filter_map(|view_file| tree(view_file.view)).collect()
     }
 
     /// A guest's limits changed: what it sees follows. The answer is what it has to be shown besides.
@@ -131,7 +131,7 @@ impl Views {
                     self.add(name, shown, view);
                 }
             }
-            keeper::write_soon(shown.sheets.clone());
+            keeper::write_soon(shown.view_files.clone());
         }
         self.trees(name).into_iter().filter(|(view, _)| !known.contains(view)).collect()
     }
@@ -139,11 +139,11 @@ impl Views {
     /// A guest runs no more.
     pub(crate) fn leave(&self, name: &GuestName) {
         let Some(shown) = self.shown.borrow_mut().remove(name) else { return };
-        for sheet in &shown.sheets {
+        for view_file in &shown.view_files {
             if let Some(keeper) = self.keeper.get() {
-                keeper.drop(sheet);
+                keeper.drop(view_file);
             }
-            let _ = std::fs::remove_file(shown.directory.join(sheet.view.name()));
+            let _ = std::fs::remove_file(shown.directory.join(view_file.view.name()));
         }
         let _ = std::fs::remove_dir(&shown.directory);
         let _ = std::fs::remove_dir(&self.directory);
@@ -159,7 +159,7 @@ impl Views {
         }
         if self.keeper.get().is_some_and(|keeper| !keeper.is_asked()) {
             let shown = self.shown.borrow();
-            shown.values().flat_map(|shown| &shown.sheets).for_each(|sheet| sheet.write());
+            shown.values().flat_map(|shown| &shown.view_files).for_each(|view_file| view_file.write());
         }
     }
 

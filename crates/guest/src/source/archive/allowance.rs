@@ -3,7 +3,7 @@
 use super::entry::Entry;
 use super::unpack::UnpackError;
 use crate::source::write_error::WriteError;
-use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_kernel::filesystem::spare_room::{Refusal, SpareRoom};
 use pando_reader::Kind;
 use rustix::fd::AsFd;
 use rustix::io::Errno;

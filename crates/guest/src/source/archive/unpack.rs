@@ -12,7 +12,7 @@ use crate::source::copy::Attributes;
 use crate::source::meter::Cancelled;
 use crate::source::root::{Root, new_file, object, open_below};
 use crate::source::write_error::WriteError;
-use pando_kernel::tree_removal::remove_child;
+use pando_kernel::file::tree_removal::remove_child;
 use pando_reader::{ATTRIBUTE_EACH, Kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, mknodat, openat, statat, symlinkat};
 use rustix::io::Errno;

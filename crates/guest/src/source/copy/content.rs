@@ -1,7 +1,7 @@
 //! The content of one file: shared if the file system can (reflink), else copied inside the kernel, holes kept.
 
 use crate::source::meter::{Cancelled, Meter};
-use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_kernel::filesystem::spare_room::{Refusal, SpareRoom};
 use rustix::fs::{SeekFrom, copy_file_range, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::fs::File;

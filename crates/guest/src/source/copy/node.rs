@@ -4,7 +4,7 @@ use super::content::{ContentError, copy_content};
 use super::{Attributes, Copier, CopyError, Verdict};
 use crate::source::root::{new_file, object};
 use crate::source::write_error::WriteError;
-use pando_kernel::directory_chain::{identity, look_at};
+use pando_kernel::file::directory_chain::{identity, look_at};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, ftruncate, linkat, makedev, mknodat, readlinkat, symlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -11,8 +11,8 @@ use crate::source::meter::{Cancelled, Meter};
 use crate::source::root::{Root, read_file};
 use crate::source::write_error::WriteError;
 use oci_spec::image::{Digest, DigestAlgorithm};
-use pando_kernel::memory_file;
-use pando_kernel::spare_room::SpareRoom;
+use pando_kernel::filesystem::spare_room::SpareRoom;
+use pando_kernel::memory;
 use pando_reader::{
     Compression, Configuration, Descriptor, Died, Digester, Document, Failure, Job, Message, ReaderError, Shape, Sum,
 };
@@ -163,7 +163,7 @@ impl Store {
     /// Has a document understood.
     pub(super) fn parse(&self, what: &str, shape: Shape, content: &[u8]) -> Result<Document, OciError> {
         let unread = |source| OciError::Read { image: self.image.clone(), member: what.to_owned(), source };
-        let mut file = File::from(memory_file::sealed("document", content, false).map_err(unread)?);
+        let mut file = File::from(memory::file::sealed("document", content, false).map_err(unread)?);
         file.rewind().map_err(unread)?;
         let told = start_reader(&Job::Document(shape), file).and_then(|mut reader| reader.next());
         match told {

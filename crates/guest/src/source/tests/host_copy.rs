@@ -2,7 +2,7 @@
 
 use super::{Heard, Place, Silent, is_root};
 use crate::source::host::copy_root;
-use crate::source::{Options, Source, Treatment, Veil, materialize};
+use crate::source::{HostFilter, Options, Source, Treatment, materialize};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn what_is_exposed_comes_along() {
 
 #[test]
 fn this_machines_secrets_are_known() {
-    let hidden = Veil::over(Path::new("/"), &[], &[]).hidden();
+    let hidden = HostFilter::over(Path::new("/"), &[], &[]).hidden();
     let at = |path: &str| hidden.iter().find(|hidden| hidden.path == Path::new(path)).map(|hidden| hidden.treatment);
     assert_eq!(at("/tmp"), Some(Treatment::Hollow));
     assert_eq!(at("/proc"), Some(Treatment::Hollow));

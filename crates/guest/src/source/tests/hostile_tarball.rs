@@ -242,7 +242,7 @@ fn paths_as_long_as_the_kernel_takes_are_unpacked_and_longer_ones_refused() {
     let honest = Maker::default().pax(&[("path", format!("{deep}/f").as_bytes())]).file("x", "deep");
     place.unpack(&honest.end()).unwrap();
     assert_eq!(place.target().read_dir().unwrap().count(), 1);
-    pando_kernel::tree_removal::empty_directory(&place.target()).unwrap();
+    pando_kernel::file::tree_removal::empty_directory(&place.target()).unwrap();
     let longer = format!("{deep}/{}", "f".repeat(56));
     let broken = Maker::default().file("a", "").pax(&[("path", longer.as_bytes())]).file("x", "deep");
     let text = message(place.unpack(&broken.end()));
@@ -259,7 +259,7 @@ fn a_great_many_deep_paths_are_no_more_work_than_their_length() {
         maker.pax(&[("path", format!("{deep}{number}/f").as_bytes())]).file("x", "")
     });
     assert_eq!(place.unpack(&maker.end()).unwrap().files, 2_000);
-    pando_kernel::tree_removal::empty_directory(&place.target()).unwrap();
+    pando_kernel::file::tree_removal::empty_directory(&place.target()).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::tree::{Node, grow, node, portrait};
 use super::{Heard, Place, is_root, message};
 use crate::source::{Options, Source, materialize};
-use pando_kernel::tree_removal::{RemovalError, empty_directory};
+use pando_kernel::file::tree_removal::{RemovalError, empty_directory};
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
@@ -131,7 +131,7 @@ fn a_tree_that_changes_while_it_is_copied_is_copied_without_error() {
                 let _ = fs::write(name.join("f"), vec![b'x'; 10_000]);
                 let _ = fs::rename(name.join("f"), from.join("f"));
                 if round.is_multiple_of(3) {
-                    let _ = pando_kernel::tree_removal::remove_tree(&name);
+                    let _ = pando_kernel::file::tree_removal::remove_tree(&name);
                     let _ = symlink(place.at("outside"), &name);
                 } else if round.is_multiple_of(7) {
                     let _ = fs::remove_file(&name);

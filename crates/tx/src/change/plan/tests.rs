@@ -1,7 +1,7 @@
 use super::*;
 use crate::tree::attributes::Moment;
 use crate::tree::identity::Identity;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::handle::FileHandle;
 
 const MOMENT: Moment = Moment { seconds: 1, nanoseconds: 2 };
 

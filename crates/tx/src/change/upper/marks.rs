@@ -2,7 +2,7 @@
 //! (Documentation/filesystems/overlayfs.rst).
 
 use crate::tree::protection::Protection;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::handle::FileHandle;
 use std::collections::BTreeMap;
 
 /// Bytes of `struct ovl_fb` before the handle: version, magic, length, flags, kind, and 16 of the file system's UUID.

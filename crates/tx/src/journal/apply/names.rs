@@ -73,8 +73,8 @@ impl Apply {
         Ok(())
     }
 
-    /// What is at a path, and what tells it from all others; nothing where others have put something else in the place of
-    /// a directory on the way.
+    /// What is at a path, and what tells it from all others; nothing where others have put something else in the place
+    /// of a directory on the way.
     pub(super) fn found(&self, at: &TreePath) -> io::Result<Option<(Stat, u64)>> {
         match self.live.look_ident(at) {
             Err(error) if self.target.is_none() && (is_missing(&error) || leads_elsewhere(&error)) => Ok(None),

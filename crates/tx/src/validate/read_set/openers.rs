@@ -1,8 +1,8 @@
 //! Whether any of a few files was opened in a view. To be told of each that is opened would make opening half as dear
 //! again.
 
-use pando_kernel::fanotify::Openings;
-use pando_kernel::file_handle::FileHandle;
+use pando_kernel::file::fanotify::Openings;
+use pando_kernel::file::handle::FileHandle;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::cell::RefCell;
 use std::collections::HashSet;

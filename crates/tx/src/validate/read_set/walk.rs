@@ -7,7 +7,8 @@ use super::fitted::{Code, Fitted};
 use super::tenant::Tenant;
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
-use pando_kernel::bpf_iterator::{self, Instructions};
+use pando_kernel::bpf;
+use pando_kernel::bpf::iterator::Instructions;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -125,7 +126,7 @@ impl Walker {
         let load = |code: &Code| {
             let all = code.instructions(maps);
             let program = Instructions { all: &all, second: code.second, hook: code.hook };
-            bpf_iterator::load(program).map_err(io_refused)
+            bpf::iterator::load(program).map_err(io_refused)
         };
         Ok(Self { program: load(&fitted.walk)?, memory: load(&fitted.memory)?, records, requests, outcomes })
     }
@@ -150,9 +151,9 @@ impl Walker {
 
     /// The processes that have memory. One whose first thread has ended is told by each of the others.
     pub(crate) fn tenants(&self) -> io::Result<Vec<Tenant>> {
-        let link = bpf_iterator::over_all(self.memory.as_fd())?;
+        let link = bpf::iterator::over_all(self.memory.as_fd())?;
         let mut bytes = Vec::with_capacity(4096);
-        bpf_iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
+        bpf::iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
         Ok(Tenant::all_of_bytes(&bytes).collect())
     }
 
@@ -163,7 +164,7 @@ impl Walker {
         let places = RefCell::new(HashMap::new());
         let is_asked_for_places = Cell::new(false);
         // Attached, and the ring mapped, once: either takes longer than a short walk.
-        let link = bpf_iterator::over_process(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
+        let link = bpf::iterator::over_process(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
         let mut builder = RingBufferBuilder::new();
         let keep = |bytes: &[u8]| {
             if is_asked_for_places.get() {
@@ -217,7 +218,7 @@ impl Walker {
     /// than the ring holds.
     pub(crate) fn holders_of_fifos(&self) -> Result<Option<BTreeSet<i32>>, ReadSetError> {
         let found = RefCell::new(BTreeSet::new());
-        let link = bpf_iterator::over_all(self.program.as_fd()).map_err(io_refused)?;
+        let link = bpf::iterator::over_all(self.program.as_fd()).map_err(io_refused)?;
         let outcome = self.run(Request::Fifos, &link)?;
         let keep = |bytes: &[u8]| {
             found.borrow_mut().extend(holder(bytes));
@@ -233,7 +234,7 @@ impl Walker {
         self.requests.update(&ONLY, &request.bytes(), MapFlags::ANY).map_err(refused)?;
         self.outcomes.update(&ONLY, &[0; OUTCOME as usize], MapFlags::ANY).map_err(refused)?;
         // It prints nothing: reading to the end runs it for every file.
-        let mut run = bpf_iterator::run(link.as_fd()).map_err(io_refused)?;
+        let mut run = bpf::iterator::run(link.as_fd()).map_err(io_refused)?;
         run.read_to_end(&mut Vec::new()).map_err(io_refused)?;
         let outcome = self.outcomes.lookup(&ONLY, MapFlags::ANY).map_err(refused)?.unwrap_or_default();
         let number =

@@ -10,7 +10,7 @@ use crate::state::record::Record;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::CallPath;
 use crate::view::{ViewNamespaces, ViewPlan};
-use pando_kernel::fanotify::Listener;
+use pando_kernel::file::fanotify::Listener;
 use pando_kernel::mount::Tree;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2, statx};
 use std::cell::RefCell;

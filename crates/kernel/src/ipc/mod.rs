@@ -1,0 +1,4 @@
+//! System V and POSIX queues, segments and semaphores.
+
+pub mod mqueue;
+pub mod sysv;

@@ -1,0 +1,8 @@
+//! Memory: files of it, mappings, pages, and the page cache.
+
+pub mod collapse;
+pub mod file;
+pub mod heap;
+pub mod map;
+pub mod page_cache;
+pub mod pagemap;
