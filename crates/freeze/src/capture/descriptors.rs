@@ -88,7 +88,7 @@ impl<'a> Notebook<'a> {
             Some(number) => FileKind::Supplied { number },
             None => self.kind(member, found, flags, image)?,
         };
-        let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
+        let position = position(found);
         let lock = flock(&found.info);
         let ranges = ranges(&found.info, "OFDLCK");
         let mount_space = match kind {
@@ -179,6 +179,16 @@ fn timer(lines: &Lines, now: (u64, u64)) -> Result<FileKind, CallError> {
         setting: [a, b, c, d],
         ticks: lines.number("ticks", 10)?,
     })
+}
+
+/// Where an open file stands. A directory in memory that has been listed is at its end in a clone too, where its entries
+/// have other positions: what is listed by halves is refused.
+fn position(found: &Found) -> i64 {
+    /// Behind every entry, on every kernel.
+    const END: i64 = i32::MAX as i64;
+    let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
+    let is_in_memory = || rustix::fs::statfs(&found.path).is_ok_and(|about| about.f_type == libc::TMPFS_MAGIC);
+    if position != 0 && is(found, FileType::Directory) && is_in_memory() { END } else { position }
 }
 
 #[cfg(test)]

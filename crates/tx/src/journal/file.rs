@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// How a journal begins; the last byte is the version of its format.
 const MAGIC: &[u8; 8] = b"PandoTx\x08";
 
+/// How one began before anything was kept for an undo.
+const WITHOUT_KEPT: &[u8; 8] = b"PandoTx\x07";
+
 /// What is said of one in another version of the format.
 const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
 
@@ -38,7 +41,8 @@ impl Journal {
     /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
+        let with_kept = bytes.starts_with(MAGIC);
+        let rest = bytes.strip_prefix(MAGIC).or_else(|| bytes.strip_prefix(WITHOUT_KEPT)).ok_or_else(|| {
             let others = bytes.starts_with(&MAGIC[..MAGIC.len() - 1]);
             if others { io::Error::new(io::ErrorKind::InvalidData, OTHERS) } else { damaged() }
         })?;
@@ -49,7 +53,11 @@ impl Journal {
         if !whole {
             return Err(damaged());
         }
-        postcard::from_bytes(body).map_err(|_| damaged())
+        if with_kept {
+            return postcard::from_bytes(body).map_err(|_| damaged());
+        }
+        let (durable, parts) = postcard::from_bytes(body).map_err(|_| damaged())?;
+        Ok(Self { durable, parts, kept: None })
     }
 
     /// What stands before a body.
@@ -248,6 +256,15 @@ mod tests {
         assert!(!file.is_done());
         file.mark_done(true).unwrap();
         assert!(file.read().unwrap().is_none() && file.is_done());
+    }
+
+    #[test]
+    fn one_that_keeps_nothing_is_read() {
+        let Journal { durable, parts, .. } = journal();
+        let body = postcard::to_stdvec(&(durable, &parts)).unwrap();
+        let mut whole = [&Journal::head(&body)[..], &body].concat();
+        whole[..8].copy_from_slice(WITHOUT_KEPT);
+        assert_eq!(Journal::from_bytes(&whole).unwrap(), journal());
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) const FILES: &[Kind] = &[
     ),
     cleared(
         kind(
-            "kept = libc.mq_open(b'/told', os.O_CREAT | os.O_RDWR, 0o600, None)\nwish = (ctypes.c_int * 16)(0, 0, 10, 0)\n\
+            "kept = libc.mq_open(b'/told', os.O_CREAT | os.O_RDWR, 0o600, None)\nrequest = (ctypes.c_int * 16)(0, 0, 10, 0)\n\
              signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nassert libc.mq_notify(kept, request) == 0",
             &["the message queue /told, of which it wants to be told (mq_notify)", "have it wait instead"],
         ),

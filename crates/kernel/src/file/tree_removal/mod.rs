@@ -53,7 +53,7 @@ pub enum Protected {
 /// ```no_run
 /// let directory = tempfile::tempdir()?;
 /// std::fs::create_dir_all(directory.path().join("a/b"))?;
-/// pando_kernel::tree_removal::remove_tree(&directory.path().join("a"))?;
+/// pando_kernel::file::tree_removal::remove_tree(&directory.path().join("a"))?;
 /// assert!(!directory.path().join("a").exists());
 /// # Ok::<(), std::io::Error>(())
 /// ```

@@ -107,9 +107,12 @@ impl Apply {
     }
 
     /// Gives what has this inode another name, beside it, if others have written to it since a moment, or to what lies
-    /// in it. A file that has more names keeps those.
-    pub(super) fn keep_named(&self, at: &TreePath, ino: u64, since: Moment) -> io::Result<()> {
+    /// in it. A file that has more names keeps those, and what was made after `changed` is another one.
+    pub(super) fn keep_named(&self, at: &TreePath, (ino, changed): (u64, Moment), since: Moment) -> io::Result<()> {
         let Some((stat, _)) = self.found(at)?.filter(|(_, found)| *found == ino) else { return Ok(()) };
+        if self.is_younger(at, changed)? {
+            return Ok(());
+        }
         let is_newer = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => self.has_newer(at, since)?,
             FileType::RegularFile => stat.st_nlink == 1 && Moment::modified(&stat).is_since(since),
