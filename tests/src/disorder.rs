@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// The word that asks this program for disorder instead of tests.
 pub(crate) const WORD: &str = "--disorder";
@@ -81,14 +82,41 @@ pub(crate) fn clear(root: &Path) {
     let _ = remove_tree(root);
 }
 
+/// Has what this process makes get the mode that is asked for. All its threads share what takes bits away (umask(2)):
+/// that comes back with the last of those who want it so.
+struct AllModes;
+
+/// How many there are, and what was there before the first.
+static WITHOUT_UMASK: Mutex<(usize, Mode)> = Mutex::new((0, Mode::empty()));
+
+impl AllModes {
+    fn begin() -> Self {
+        let mut shared = WITHOUT_UMASK.lock().expect("nobody panics with it");
+        if shared.0 == 0 {
+            shared.1 = rustix::process::umask(Mode::empty());
+        }
+        shared.0 += 1;
+        Self
+    }
+}
+
+impl Drop for AllModes {
+    fn drop(&mut self) {
+        let mut shared = WITHOUT_UMASK.lock().expect("nobody panics with it");
+        shared.0 -= 1;
+        if shared.0 == 0 {
+            rustix::process::umask(shared.1);
+        }
+    }
+}
+
 fn make_of(kinds: u64, root: &Path, dice: &mut Dice, count: u64) {
-    let usual = rustix::process::umask(Mode::empty());
+    let _all_modes = AllModes::begin();
     for _ in 0..count {
         let tree = Tree::look(root);
         // What cannot be done here, such as moving a directory into itself, is not done.
         let _ = tree.change(dice, kinds);
     }
-    rustix::process::umask(usual);
 }
 
 struct Tree<'a> {

@@ -6,7 +6,7 @@ use crate::capture::queues::Queues;
 use crate::capture::{inotify, pipes, sockets, terminals};
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe};
 use crate::inspect::credentials::IdMaps;
-use crate::inspect::descriptors::{Found, Outside, flock, is, lasting, name, ranges, supplied};
+use crate::inspect::descriptors::{Found, Outside, flock, is, is_in_memory, lasting, name, ranges, supplied};
 use crate::inspect::open_files::{Noted, OpenFiles, Place};
 use crate::inspect::proc_file::{self, Lines};
 use crate::inspect::process_tree::Member;
@@ -187,8 +187,7 @@ fn position(found: &Found) -> i64 {
     /// Behind every entry, on every kernel.
     const END: i64 = i32::MAX as i64;
     let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
-    let is_in_memory = || rustix::fs::statfs(&found.path).is_ok_and(|about| about.f_type == libc::TMPFS_MAGIC);
-    if position != 0 && is(found, FileType::Directory) && is_in_memory() { END } else { position }
+    if position != 0 && is(found, FileType::Directory) && is_in_memory(found) { END } else { position }
 }
 
 #[cfg(test)]

@@ -101,6 +101,13 @@ pub(crate) fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
     outside.iter().position(|one| *one == identity)
 }
 
+/// Whether an open file lies in memory, where a clone's is made anew (tmpfs, or ramfs, in whose place it gets a tmpfs).
+pub(crate) fn is_in_memory(found: &Found) -> bool {
+    /// `RAMFS_MAGIC` (linux/magic.h).
+    const RAMFS: i64 = 0x8584_58f6;
+    rustix::fs::statfs(&found.path).is_ok_and(|about| [libc::TMPFS_MAGIC, RAMFS].contains(&about.f_type))
+}
+
 /// Flags without those that only matter when opening. Who opens a file that has no name (O_TMPFILE) says that he names
 /// a directory.
 pub(crate) fn lasting(flags: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! Open files that no clone could have, by what their descriptor shows.
 
-use crate::inspect::descriptors::{Found, Outside, is_link, is_name_alone, lease, supplied, usual_name};
+use crate::inspect::descriptors::{Found, Outside, is_in_memory, is_link, is_name_alone, lease, supplied, usual_name};
 use crate::inspect::{proc_file, terminal_ends};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use std::io;
@@ -80,9 +80,8 @@ pub(crate) fn descriptor_objection(found: &Found, outside: &[Outside]) -> Option
 /// Whether somebody is in the middle of listing a directory in memory. Its position counts entries as they were made,
 /// and a clone's are made in another order: some would come twice, as many never.
 fn is_half_listed(found: &Found) -> io::Result<bool> {
-    const TMPFS: u64 = 0x0102_1994;
     let position = found.lines.number("pos", 10).unwrap_or(0);
-    if position == 0 || rustix::fs::statfs(&found.path)?.f_type as u64 != TMPFS {
+    if position == 0 || !is_in_memory(found) {
         return Ok(false);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
