@@ -24,7 +24,7 @@ const MOST: u64 = 200;
 /// Runs a command in a transaction that is killed at a step; whether it was.
 fn killed(sandbox: &Sandbox, at: &Path, step: u64, command: &str) -> bool {
     let line = sandbox.pando(["tx", "run", "--retry", "0", "-q", "--", "sh", "-ec", command]).directory(at);
-    line.env("PANDO_TX_CRASH_STEP", &step.to_string()).run().code() == 137
+    line.env("PANDO_TX_CRASH_STEP", step.to_string()).run().code() == 137
 }
 
 /// Has what was there before made anew, kills the commit at each of its steps, looks at what it leaves, and at what a

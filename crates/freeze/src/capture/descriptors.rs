@@ -181,8 +181,8 @@ fn timer(lines: &Lines, now: (u64, u64)) -> Result<FileKind, CallError> {
     })
 }
 
-/// Where an open file stands. A directory in memory that has been listed is at its end in a clone too, where its entries
-/// have other positions: what is listed by halves is refused.
+/// Where an open file stands. A directory in memory that has been listed is at its end in a clone too, where its
+/// entries have other positions: what is listed by halves is refused.
 fn position(found: &Found) -> i64 {
     /// Behind every entry, on every kernel.
     const END: i64 = i32::MAX as i64;
