@@ -47,8 +47,8 @@ pub(super) fn changed_since(kept: &PartKept, now: &Tree, ids: Ids) -> io::Result
     let left: HashSet<&TreePath> = kept.entries.iter().filter(is_there).map(|entry| &entry.path).collect();
     let mut found = BTreeMap::new();
     for (entry, content) in kept.entries.iter().zip(&kept.contents) {
-        // Another came to the place of what was moved away.
-        if entry.new.is_none() && left.contains(&entry.path) {
+        // Another came to the place of what was moved away, or of a name by which a file with others was changed.
+        if (entry.new.is_none() || entry.by_other_names) && left.contains(&entry.path) {
             continue;
         }
         if let Some(since) = of_entry(entry, *content, now, ids)? {
