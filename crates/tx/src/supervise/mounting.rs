@@ -44,9 +44,9 @@ impl Seen {
         self.0.as_ref().is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
     }
 
-    /// Whether a block device is the transaction's own: a loop device over a file that lies in the view. What is written
-    /// to any other by a mount of it is written at once: the device may be one of several of a file system in use, or
-    /// lie over a file of the live tree.
+    /// Whether a block device is the transaction's own: a loop device over a file that lies in the view. What is
+    /// written to any other by a mount of it is written at once: the device may be one of several of a file system in
+    /// use, or lie over a file of the live tree.
     fn is_own(&self, device: u64, path: &Path) -> bool {
         const LOOP: u32 = 7;
         major(device) == LOOP && loop_device::file_system_below(path).is_ok_and(|below| self.is_overlay(below))
