@@ -2,7 +2,7 @@
 
 use crate::bare::{self, Errno, call, number, plain};
 use crate::first;
-use crate::maker::{self, ResourceRequest};
+use crate::maker::{self, MakeRequest};
 use crate::packet::{self, Message};
 use crate::run::{self, Failure, Script};
 use pando_restorer::{Answer, Request, SCRIPT};
@@ -31,7 +31,7 @@ pub(crate) fn serve() -> ! {
             (Some(Request::Answer), _) => Ok(()),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied, scopes }), Some(script)) => {
                 let counts = [cgroups, groups, supplied].map(|count| count as usize);
-                let request = ResourceRequest::new(&message, counts, (namespaces, scopes), script);
+                let request = MakeRequest::new(&message, counts, (namespaces, scopes), script);
                 request.ok_or(Failure::of_call(EINVAL)).and_then(|request| maker::grow(&request))
             }
             _ => Err(Failure::of_call(EINVAL)),

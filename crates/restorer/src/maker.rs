@@ -12,7 +12,7 @@ use crate::run::{self, Failure, Script};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// A clone that is wanted.
-pub(crate) struct ResourceRequest<'a> {
+pub(crate) struct MakeRequest<'a> {
     fds: &'a [u64],
     cgroups: usize,
     groups: usize,
@@ -25,7 +25,7 @@ pub(crate) struct ResourceRequest<'a> {
 static FAILED_ERRNO: AtomicI32 = AtomicI32::new(0);
 static FAILED_STEP: AtomicU32 = AtomicU32::new(0);
 
-impl<'a> ResourceRequest<'a> {
+impl<'a> MakeRequest<'a> {
     /// The request of a message whose counts fit its descriptors.
     pub(crate) fn new(
         message: &'a Message,
@@ -54,7 +54,7 @@ impl<'a> ResourceRequest<'a> {
 }
 
 /// Forks a clone; its threads report for themselves.
-pub(crate) fn grow(request: &ResourceRequest<'_>) -> Result<(), Failure> {
+pub(crate) fn grow(request: &MakeRequest<'_>) -> Result<(), Failure> {
     FAILED_ERRNO.store(0, Ordering::Relaxed);
     let cgroup = (request.cgroups == 1).then(|| request.fds[2]);
     let ended = bare::entrant(cgroup, enter, core::ptr::from_ref(request) as usize);
@@ -76,11 +76,11 @@ fn end(outcome: Result<(), Failure>) -> ! {
 
 extern "C" fn enter(request: usize) -> ! {
     // SAFETY: the request stands on the holder's stack, and the holder waits for this task's end and the maker's.
-    let request = unsafe { &*(request as *const ResourceRequest<'_>) };
+    let request = unsafe { &*(request as *const MakeRequest<'_>) };
     end(entrant(request))
 }
 
-fn entrant(request: &ResourceRequest<'_>) -> Result<(), Failure> {
+fn entrant(request: &MakeRequest<'_>) -> Result<(), Failure> {
     for group in request.groups() {
         bare::write(*group, b"0").map_err(Failure::of_call)?;
     }
@@ -92,11 +92,11 @@ fn entrant(request: &ResourceRequest<'_>) -> Result<(), Failure> {
 
 extern "C" fn make(request: usize) -> ! {
     // SAFETY: as for `enter`.
-    let request = unsafe { &*(request as *const ResourceRequest<'_>) };
+    let request = unsafe { &*(request as *const MakeRequest<'_>) };
     end(maker(request))
 }
 
-fn maker(request: &ResourceRequest<'_>) -> Result<(), Failure> {
+fn maker(request: &MakeRequest<'_>) -> Result<(), Failure> {
     let root = |number, ids| plain(number, ids).map_err(Failure::of_call);
     root(number::SETGROUPS, [0, 0, 0])?;
     root(number::SETRESGID, [0, 0, 0])?;

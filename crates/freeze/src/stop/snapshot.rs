@@ -55,7 +55,7 @@ fn suspend<'a>(thread: &'a Thread, process: &Process) -> Result<Suspended<'a>, C
     let what = || format!("keeping orphans from process {}", process.pid);
     let instruction = injection::syscall_instruction(thread.tid(), &process.areas)?;
     let (registers, mask) = (thread.registers().context(what)?, thread.signal_mask().context(what)?);
-    // Between its call and what is pending for that nobody hears of the end of who is to put it back.
+    // Between its call and what is to be undone for that nobody hears of the end of who is to put it back.
     let undivided = Undivided::begin();
     let suspended = Suspended::new(thread, registers, mask, instruction);
     drop(undivided);

@@ -5,7 +5,7 @@
 //! the same memory (CLONE_VM), on a stack of its own. It and the thread that made it take turns: while the one runs,
 //! the other waits; so it can use that thread's thread-local storage, and everything that is safe on that thread is
 //! safe on it. Of that thread's end it hears by a signal (PR_SET_PDEATHSIG), whatever it is doing then, and puts back
-//! what is pending_undo: every [borrowed](crate::trace::injected_thread) thread, every connection in
+//! what is still to be undone: every [borrowed](crate::trace::injected_thread) thread, every connection in
 //! [repair](crate::socket::tcp_repair::Repair). That takes system calls alone: locks in the memory that it shares may
 //! be held by a thread that is no more.
 

@@ -125,18 +125,21 @@ impl Apply {
         self.keep_theirs(directory.as_fd(), name)
     }
 
-    /// Whether something in a directory was made, or written to, since a moment.
+    /// Whether something in a directory was made, or written to, since a moment, however deep it lies.
     fn has_newer(&self, at: &TreePath, since: Moment) -> io::Result<bool> {
-        for name in self.live.names(at)? {
-            let child = at.join(&name);
-            let Some(stat) = self.live.look(&child)? else { continue };
-            let is_newer = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => self.is_younger(&child, since)? || self.has_newer(&child, since)?,
-                FileType::RegularFile => Moment::modified(&stat).is_since(since),
-                _ => self.is_younger(&child, since)?,
-            };
-            if is_newer {
-                return Ok(true);
+        let mut directories = vec![at.clone()];
+        while let Some(directory) = directories.pop() {
+            for name in self.live.names(&directory)? {
+                let child = directory.join(&name);
+                let Some(stat) = self.live.look(&child)? else { continue };
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                let is_written = kind == FileType::RegularFile && Moment::modified(&stat).is_since(since);
+                if is_written || self.is_younger(&child, since)? {
+                    return Ok(true);
+                }
+                if kind == FileType::Directory {
+                    directories.push(child);
+                }
             }
         }
         Ok(false)
