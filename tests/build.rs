@@ -21,6 +21,7 @@ fn main() {
     compile("burglar", &[], &["burglar.c"]);
     compile("standing", &["-pthread"], &["standing.c"]);
     compile("kept", &[], &["kept.c"]);
+    compile("keys", &[], &["keys.c"]);
     compile("filtered", &["-pthread"], &["filtered.c"]);
     compile(
         "program32",

@@ -200,6 +200,8 @@ fn clone(client: &mut Client, size: &Size, names: Vec<String>) -> anyhow::Result
         names,
         addresses: Vec::new(),
         signal: None,
+        admit: None,
+        overbook: None,
     })?;
     Ok(milliseconds(since))
 }

@@ -13,6 +13,7 @@ mod busybox_root;
 mod clone;
 mod cpu;
 mod debian_root;
+mod gate;
 mod interrupt;
 mod limits;
 mod line_chart;
@@ -21,7 +22,9 @@ mod many;
 mod neighbours;
 mod net;
 mod oci;
+mod outside;
 mod own_pando;
+mod pages;
 mod quiesce;
 mod report;
 mod service_group;
@@ -30,6 +33,7 @@ mod spread;
 mod start;
 mod thesis;
 mod tx;
+mod txlib;
 mod unify;
 mod varlink;
 
@@ -57,6 +61,7 @@ const BENCHMARKS: &[(&str, Measure)] = &[
     ("oci", oci::measure),
     ("start", start::measure),
     ("many", many::measure),
+    ("pages", pages::measure),
     ("boot", boot::measure),
     ("clone", clone::measure),
     ("cpu", cpu::measure),
@@ -68,6 +73,8 @@ const BENCHMARKS: &[(&str, Measure)] = &[
     ("thesis", thesis::measure),
     ("unify", unify::measure),
     ("tx", tx::measure),
+    ("gate", gate::measure),
+    ("txlib", txlib::measure),
 ];
 
 /// Whether every figure was met.
@@ -76,6 +83,7 @@ fn run() -> anyhow::Result<bool> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [clone::subject::NAME, ..] => return clone::subject::main(&words[1..]).map(|()| true),
+        [pages::subject::NAME, ..] => return pages::subject::main(&words[1..]).map(|()| true),
         [cpu::hourglass::NAME, ..] => return cpu::hourglass::main(&words[1..]).map(|()| true),
         ["net-serve", ip] => return net::load::serve(ip).map(|()| true),
         ["net-flood", ip] => return net::flood::send(ip).map(|()| true),

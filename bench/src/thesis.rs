@@ -137,7 +137,16 @@ fn freeze(client: &mut Client, name: &str) -> anyhow::Result<Value> {
 
 fn clone(client: &mut Client, image: &str, name: &str) -> anyhow::Result<()> {
     let names = vec![name.to_owned()];
-    client.call(&Method::Clone { image: image.to_owned(), names, addresses: Vec::new(), signal: None }).map(drop)
+    client
+        .call(&Method::Clone {
+            image: image.to_owned(),
+            names,
+            addresses: Vec::new(),
+            signal: None,
+            admit: None,
+            overbook: None,
+        })
+        .map(drop)
 }
 
 fn remove(client: &mut Client, name: &str) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
     // Line information names files, and is the same wherever the sources lie.
     let here = format!("-ffile-prefix-map={}=.", env::var("CARGO_MANIFEST_DIR")?);
-    for program in ["task_iterator", "touched"] {
+    for program in ["task_iterator", "touched", "accept_queue"] {
         libbpf_cargo::SkeletonBuilder::new()
             .source(format!("bpf/{program}.bpf.c"))
             .obj(out.join(format!("{program}.bpf.o")))

@@ -1,4 +1,4 @@
-//! Compiles the BPF program, for whatever kernel it will be loaded into: the loader fits it.
+//! Compiles the BPF programs, for whatever kernel it will be loaded into: the loader fits it.
 
 use std::env;
 use std::path::PathBuf;
@@ -10,10 +10,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
     // Line information names files, and is the same wherever the sources lie.
     let here = format!("-ffile-prefix-map={}=.", env::var("CARGO_MANIFEST_DIR")?);
-    libbpf_cargo::SkeletonBuilder::new()
-        .source("bpf/read_set.bpf.c")
-        .obj(out.join("read_set.bpf.o"))
-        .clang_args(["-Wall", "-mcpu=v3", headers.as_str(), here.as_str()])
-        .build()?;
+    for program in ["read_set", "gate", "hold"] {
+        libbpf_cargo::SkeletonBuilder::new()
+            .source(format!("bpf/{program}.bpf.c"))
+            .obj(out.join(format!("{program}.bpf.o")))
+            .clang_args(["-Wall", "-mcpu=v3", headers.as_str(), here.as_str()])
+            .build()?;
+    }
     Ok(())
 }

@@ -33,6 +33,10 @@ impl Bundle {
             config["process"]["terminal"] = json!(false);
             config["process"]["args"] = json!(["sh", "-c", script]);
             config["root"]["readonly"] = json!(false);
+            let namespaces = config["linux"]["namespaces"].as_array_mut().expect("a list");
+            if !namespaces.contains(&json!({"type": "cgroup"})) {
+                namespaces.push(json!({"type": "cgroup"}));
+            }
             config["linux"]["cgroupsPath"] = json!(format!("/{}/box", bundle.group));
         });
         bundle

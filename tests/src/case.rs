@@ -97,7 +97,7 @@ impl Case {
 }
 
 /// The areas whose tests have mounts of their own.
-const OWN_MOUNTS: [&str; 5] = ["doctor", "getting_started", "kept_state", "tx", "volumes"];
+const OWN_MOUNTS: [&str; 7] = ["capi", "doctor", "getting_started", "kept_state", "pages", "tx", "volumes"];
 
 /// Runs a test that is about transactions, or about what is mounted, in a thread with mounts of its own: what other
 /// tests mount, fill and unmount meanwhile is a conflict, or a disk without room, to every transaction that sees it.

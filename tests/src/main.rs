@@ -37,6 +37,7 @@ mod history;
 mod image_export;
 mod line;
 mod need;
+mod observed_states;
 mod own_init;
 mod page;
 mod patience;
@@ -44,6 +45,8 @@ mod power_loss;
 mod process;
 mod race;
 mod recording_disk;
+mod registry_image;
+mod registry_server;
 mod sandbox;
 mod selection;
 mod serial_order;
@@ -55,6 +58,7 @@ mod tables_of_tests;
 mod teardown;
 mod terminal;
 mod tree_state;
+mod undo_scene;
 mod world;
 
 use choice::Choice;
@@ -64,11 +68,12 @@ use std::process::ExitCode;
 type Part = fn(&[String]) -> std::io::Result<()>;
 
 /// By the word that asks for it.
-const PARTS: [(&str, Part); 9] = [
+const PARTS: [(&str, Part); 10] = [
     (abstract_caller::WORD, abstract_caller::obey),
     (disorder::WORD, disorder::obey),
     (disorder::PROTECTIVE, disorder::obey_protectively),
     (history::WORD, history::obey),
+    (observed_states::WORD, observed_states::obey),
     (serial_order::WORD, serial_order::obey),
     (file_calls::WORD, file_calls::obey),
     (race::WORD, race::obey),

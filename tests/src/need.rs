@@ -15,6 +15,8 @@ pub(crate) enum Need {
     Emulated,
     /// BPF iterators over the threads of one process, and leave to load them.
     TaskIterator,
+    /// libpando, built beside the command.
+    Library,
 }
 
 impl Need {
@@ -31,6 +33,8 @@ impl Need {
             Self::TaskIterator => pando_freeze::TaskIterator::load().map(drop).map_err(|error| {
                 format!("it needs BPF iterators over one process, which this machine does not grant: {error}")
             }),
+            Self::Library if crate::area::capi::library().is_some() => Ok(()),
+            Self::Library => Err("it needs libpando: ./x test builds it, as x.d/library does".to_owned()),
             Self::Device(kind, words) if makes(kind, words) => Ok(()),
             Self::Device(kind, _) => {
                 Err(format!("it needs network devices of kind {kind}, which this kernel or ip(8) does not know"))

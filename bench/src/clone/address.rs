@@ -51,7 +51,14 @@ pub(super) fn measure(
             interrupt::pause(PAUSE)?;
             let names = vec!["clone".to_owned()];
             let since = Instant::now();
-            client.call(&Method::Clone { image: NAME.into(), names, addresses, signal: None })?;
+            client.call(&Method::Clone {
+                image: NAME.into(),
+                names,
+                addresses,
+                signal: None,
+                admit: None,
+                overbook: None,
+            })?;
             let took = milliseconds(since);
             if round > 0 {
                 report.add(&row(size, what), "ms", took);

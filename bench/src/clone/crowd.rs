@@ -69,6 +69,8 @@ pub(super) fn thousand(client: &mut Client, root: &Path, report: &mut Report) ->
         names: names.clone(),
         addresses: Vec::new(),
         signal: None,
+        admit: None,
+        overbook: None,
     })?;
     report.add("busybox: 1,000 clones in one call", "s", milliseconds(since) / 1e3);
     let listing = client.call(&Method::List {})?;

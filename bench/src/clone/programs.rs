@@ -194,6 +194,8 @@ fn clone(client: &mut Client, program: &Program) -> anyhow::Result<f64> {
         names: vec!["clone".into()],
         addresses: Vec::new(),
         signal: None,
+        admit: None,
+        overbook: None,
     })?;
     Ok(milliseconds(since))
 }

@@ -78,7 +78,14 @@ pub(super) fn measure(
         ),
     )?;
     let names = vec!["clone".to_owned()];
-    client.call(&Method::Clone { image: "warm".into(), names, addresses: Vec::new(), signal: None })?;
+    client.call(&Method::Clone {
+        image: "warm".into(),
+        names,
+        addresses: Vec::new(),
+        signal: None,
+        admit: None,
+        overbook: None,
+    })?;
     for round in 0..=settings.samples(11, 2) {
         interrupt::check()?;
         let rows = [(COLD, "cold"), (CLONE, "clone")];

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MANY: usize = 10_000;
 
 /// How long what is done behind the end of a transaction takes at most.
-pub(super) const BEHIND: Duration = Duration::from_millis(150);
+pub(crate) const BEHIND: Duration = Duration::from_millis(150);
 
 /// One without such a pause.
 const AT_ONCE: &str = "durable, beside a daemon, right behind another";

@@ -1,6 +1,6 @@
 //! What the daemon tells of guests.
 
-use crate::{HeldLimit, Profile, Spec};
+use crate::{Health, HeldLimit, Profile, Spec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -65,6 +65,9 @@ pub struct GuestStatus {
     /// absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub oom_kills: Option<u64>,
+    /// How it is, by its health checks; absent: it has none, or does not run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub health: Option<Health>,
     /// How often its restart policy has started it since somebody did; absent: never.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub restarts: Option<u32>,

@@ -13,9 +13,13 @@
 //! `spec.toml`.
 
 mod address;
+mod device;
 mod fault;
 mod guest;
+mod health;
+mod host_entry;
 mod method;
+mod network;
 mod publication;
 mod resource_request;
 mod resources;
@@ -25,15 +29,24 @@ mod store;
 mod tmpfs;
 
 pub use address::{Address, AddressError};
+pub use device::{Device, DeviceError};
 pub use fault::{Fault, FaultKind};
 pub use guest::{Event, GuestState, GuestStatus, ImageInspection, ImageStatus, Inspection, ProcessEntry, Security};
-pub use method::{AddressChange, Copying, Method, MethodCall, PartOf, Process, ProcessNotice, Progress, Reply};
+pub use health::{Health, HealthCheck, OnFailure, OnFailureError, Wellbeing};
+pub use host_entry::{HostEntry, HostEntryError};
+pub use method::{
+    AddressChange, Copying, Method, MethodCall, PartOf, Process, ProcessNotice, Progress, Reply, TransactionOutcome,
+};
+pub use network::NamedNetwork;
 pub use publication::{Protocol, Publication, PublicationError};
-pub use resources::{GuestUse, HeldLimit, MachineUse, Sample, WatchdogState, WatchdogStep};
+pub use resources::{GuestUse, HeldLimit, MachineUse, Reclaimed, Sample, WatchdogState, WatchdogStep};
 pub use restart::{Boot, Restart, RestartError};
-pub use spec::{Link, Network, Profile, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+pub use spec::{
+    Link, Network, Profile, Rlimit, SeccompProfile, Spec, SpecError, Volume, is_network_name, is_volume_name,
+};
 pub use store::{
-    Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
+    Collection, DamagedFile, GuestUnification, GuestUsage, NamedVolume, PulledImage, StoreDamage, StoreUsage,
+    Unification, Verification, WrittenDirectory,
 };
 
 pub use resource_request::{Amount, CpuRequest, DiskRequest, IoRequest, MemoryRequest, NetRequest};

@@ -2,7 +2,8 @@
 
 use crate::{
     Address, Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse,
-    ProcessEntry, Security, Spec, StoreUsage, Unification, Verification, WatchdogState,
+    NamedNetwork, NamedVolume, ProcessEntry, PulledImage, Reclaimed, Security, Spec, StoreUsage, Unification,
+    Verification, WatchdogState, WrittenDirectory,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ pub struct PartOf {
     pub name: String,
     /// The host pid of the process that is in its view of the guest's files.
     pub holder: i32,
+    /// When that started, in clock ticks since boot: a later one may have its pid. 0 where that is not known.
+    pub holder_started: u64,
     /// Whether the caller answers the calls by which it would reach outside.
     pub supervised: bool,
     /// Whether sockets to other machines are among these.
@@ -108,6 +111,8 @@ pub enum Method {
     Pause { name: String },
     #[serde(rename = "org.pando.Guests.Unpause")]
     Unpause { name: String },
+    #[serde(rename = "org.pando.Guests.Reclaim")]
+    Reclaim { name: Option<String> },
     #[serde(rename = "org.pando.Guests.Rename")]
     Rename { name: String, to: String },
     #[serde(rename = "org.pando.Guests.Wait")]
@@ -138,8 +143,16 @@ pub enum Method {
     Events {},
     #[serde(rename = "org.pando.Guests.Log")]
     Log { name: String },
+    #[serde(rename = "org.pando.Guests.Input")]
+    Input { name: String },
     #[serde(rename = "org.pando.Guests.TakeSpare")]
     TakeSpare {},
+    #[serde(rename = "org.pando.Guests.BeginTransaction")]
+    BeginTransaction {},
+    #[serde(rename = "org.pando.Guests.CommitTransaction")]
+    CommitTransaction { durable: bool },
+    #[serde(rename = "org.pando.Guests.AbortTransaction")]
+    AbortTransaction {},
     #[serde(rename = "org.pando.Guests.Copy")]
     Copy { name: String, path: String, direction: Copying },
     #[serde(rename = "org.pando.Guests.Freeze")]
@@ -161,6 +174,12 @@ pub enum Method {
         addresses: Vec<Address>,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         signal: Option<String>,
+        /// By what is decided whether there is room: `always`, `learned` or `reserved`; without it as pando.toml says.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        admit: Option<String>,
+        /// How often the same memory is given away, as `3x`.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        overbook: Option<String>,
     },
     #[serde(rename = "org.pando.Guests.Move")]
     Move { pids: Vec<i32>, to: String },
@@ -170,8 +189,43 @@ pub enum Method {
     Images {},
     #[serde(rename = "org.pando.Guests.RemoveImage")]
     RemoveImage { image: String },
+    #[serde(rename = "org.pando.Guests.ReleaseImage")]
+    ReleaseImage { image: String },
     #[serde(rename = "org.pando.Guests.InspectImage")]
     InspectImage { image: String },
+    #[serde(rename = "org.pando.Guests.PullImage")]
+    PullImage {
+        /// Its name, in full or as one writes it: `nginx` is `docker.io/library/nginx:latest`.
+        reference: String,
+        /// Whether one that is here is good enough, whatever the registry has by now.
+        #[serde(default)]
+        missing: bool,
+    },
+    #[serde(rename = "org.pando.Guests.PushImage")]
+    PushImage {
+        /// An image that is here.
+        image: String,
+        /// What it is to be called in the registry. Default: as it is called here.
+        #[serde(default)]
+        to: Option<String>,
+    },
+    #[serde(rename = "org.pando.Guests.Commit")]
+    Commit { name: String, image: String },
+    #[serde(rename = "org.pando.Guests.TagImage")]
+    TagImage {
+        /// An image of a registry that is here.
+        image: String,
+        /// The name that it gets besides.
+        to: String,
+    },
+    #[serde(rename = "org.pando.Guests.PulledImages")]
+    PulledImages {},
+    #[serde(rename = "org.pando.Guests.PrunePulledImages")]
+    PrunePulledImages {
+        /// Seconds for which nothing was made of an image that goes.
+        #[serde(default)]
+        unused_for: Option<i64>,
+    },
     #[serde(rename = "org.pando.Guests.ExportImage")]
     ExportImage {
         image: String,
@@ -183,8 +237,8 @@ pub enum Method {
     ImportImage {
         /// Default: the name that it had.
         image: Option<String>,
-        /// What it may want of this machine beyond what every guest has: `volumes`, `network`, `userns`, `caps`,
-        /// `seccomp`, `profile`, `freeze`, `limits`, `resources` or `all`.
+        /// What it may want of this machine beyond what every guest has: `volumes`, `network`, `devices`, `userns`,
+        /// `caps`, `seccomp`, `profile`, `freeze`, `limits`, `resources` or `all`.
         #[serde(default)]
         allow: Vec<String>,
         /// Whether it has to be signed by one of the signers in the second file that comes with the call.
@@ -197,6 +251,28 @@ pub enum Method {
     Verify { repair: bool, places: Vec<String> },
     #[serde(rename = "org.pando.Guests.Collect")]
     Collect {},
+    #[serde(rename = "org.pando.Guests.CreateVolume")]
+    CreateVolume { name: String },
+    #[serde(rename = "org.pando.Guests.Volumes")]
+    Volumes {},
+    #[serde(rename = "org.pando.Guests.RemoveVolume")]
+    RemoveVolume { name: String },
+    #[serde(rename = "org.pando.Guests.CreateNetwork")]
+    CreateNetwork {
+        name: String,
+        /// Its addresses, such as `10.50.0.0/24`. Default: some that nobody has.
+        #[serde(default)]
+        subnet: Option<String>,
+        /// Whether nothing leads out of it.
+        #[serde(default)]
+        internal: bool,
+    },
+    #[serde(rename = "org.pando.Guests.Networks")]
+    Networks {},
+    #[serde(rename = "org.pando.Guests.RemoveNetwork")]
+    RemoveNetwork { name: String },
+    #[serde(rename = "org.pando.Guests.WrittenDirectories")]
+    WrittenDirectories {},
     #[serde(rename = "org.pando.Guests.Unify")]
     Unify { dry_run: bool },
 }
@@ -248,12 +324,29 @@ pub struct ProcessNotice {
     /// Its exit code, 128 + signal for a death by signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// What has to be known to understand the exit code, in a sentence: that the kernel killed for want of memory.
+    /// What has to be known, in a sentence: before the end what the guest has not that its user may count on, with
+    /// the end what explains the exit code, such as that the kernel killed for want of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Microseconds inside the daemon, from reading the request to knowing of the exit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micros: Option<i64>,
+}
+
+/// What came of a transaction that a program has asked to be committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TransactionOutcome {
+    /// Whether it is committed. Otherwise it is gone, and has changed nothing.
+    pub committed: bool,
+    /// How many paths it has changed.
+    pub paths: i64,
+    /// What others have changed, where that was in its way and is known by a path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// Why it is not committed, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The parameters of a reply. Which one a method answers with stands in the description.
@@ -271,20 +364,28 @@ pub enum Reply {
     Reloaded { applied: Vec<String>, at_next_daemon: Vec<String>, problems: Vec<String> },
     Moved { from: String, processes: i64, threads: i64, pause_us: i64 },
     Images { images: Vec<ImageStatus> },
+    Pulled { pulled: PulledImage, changed: bool },
+    PulledImages { pulled_images: Vec<PulledImage> },
+    Pruned { removed: Vec<String> },
     ImageInspection { image: ImageInspection },
     Inspection { guest: Inspection },
     Security { security: Security },
     Processes { processes: Vec<ProcessEntry> },
     Applied { applied: Vec<String>, at_next_start: Vec<String> },
     Stats { machine: MachineUse, guests: Vec<GuestUse> },
+    Reclaimed { reclaimed: Vec<Reclaimed> },
     Watchdog { watchdog: WatchdogState },
     Event { event: Event },
-    Progress { progress: Option<Progress> },
+    Progress { progress: Option<Progress>, warnings: Option<Vec<String>> },
     Notice { notice: ProcessNotice },
     Usage { usage: StoreUsage },
     Verification { verification: Verification },
     Collection { collection: Collection },
     Unification { unification: Unification },
+    Volumes { volumes: Vec<NamedVolume> },
+    Networks { networks: Vec<NamedNetwork> },
+    WrittenDirectories { directories: Vec<WrittenDirectory> },
     Spare { spare: Option<String> },
+    Transaction { outcome: TransactionOutcome },
     Done {},
 }

@@ -14,13 +14,13 @@ pub enum Protocol {
     Udp,
 }
 
-/// A port of the host's that leads to one of a guest's: `[IP:]HOST:GUEST[/tcp|/udp]`.
+/// A port of the host's that leads to one of a guest's: `[[IP:]HOST:]GUEST[/tcp|/udp]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Publication {
     /// The host's address on which it leads there. Default: every one.
     pub ip: Option<IpAddr>,
-    /// The port of the host, 1 to 65535.
+    /// The port of the host, 1 to 65535; 0 for one that is free, which is chosen when the guest is made.
     pub host: u16,
     /// The port of the guest, 1 to 65535.
     pub guest: u16,
@@ -31,7 +31,7 @@ pub struct Publication {
 /// A word that is no publication.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "port '{0}' is not [IP:]HOST:GUEST[/udp]; for example 8080:80, 5353:53/udp, 10.9.0.1:8080:80 or [fd00::1]:8080:80"
+    "port '{0}' is not [[IP:]HOST:]GUEST[/udp]; for example 8080:80, 80 (a port of the host's that is free), 5353:53/udp, 10.9.0.1:8080:80 or [fd00::1]:8080:80"
 )]
 pub struct PublicationError(String);
 
@@ -46,7 +46,7 @@ impl FromStr for Publication {
             Some((rest, "udp")) => (rest, Protocol::Udp),
             Some(_) => return Err(wrong()),
         };
-        let (rest, guest) = rest.rsplit_once(':').ok_or_else(wrong)?;
+        let (rest, guest) = rest.rsplit_once(':').unwrap_or(("", rest));
         let (ip, host) = match rest.rsplit_once(':') {
             None => (None, rest),
             Some((ip, host)) => {
@@ -61,7 +61,9 @@ impl FromStr for Publication {
         let port = |word: &str| word.parse().ok().filter(|port| *port > 0).ok_or_else(wrong);
         // ANY is every address.
         let ip = ip.filter(|ip| !ip.is_unspecified());
-        Ok(Self { ip, host: port(host)?, guest: port(guest)?, protocol })
+        // As docker has it: no port, or none after an address, is any that is free.
+        let host = if host.is_empty() { 0 } else { port(host)? };
+        Ok(Self { ip, host, guest: port(guest)?, protocol })
     }
 }
 
@@ -72,7 +74,11 @@ impl fmt::Display for Publication {
             Some(ip) => write!(out, "{ip}:")?,
             None => {}
         }
-        write!(out, "{}:{}", self.host, self.guest)?;
+        match (self.host, self.ip) {
+            (0, None) => write!(out, "{}", self.guest)?,
+            (0, Some(_)) => write!(out, ":{}", self.guest)?,
+            (host, _) => write!(out, "{host}:{}", self.guest)?,
+        }
         if self.protocol == Protocol::Udp { write!(out, "/udp") } else { Ok(()) }
     }
 }
@@ -97,7 +103,9 @@ mod tests {
 
     #[test]
     fn a_publication_is_read_and_written_alike() {
-        for text in ["8080:80", "5353:53/udp", "10.9.0.1:8080:80", "[fd00::1]:8080:80/udp"] {
+        for text in
+            ["8080:80", "80", "53/udp", "10.9.0.1::80", "5353:53/udp", "10.9.0.1:8080:80", "[fd00::1]:8080:80/udp"]
+        {
             assert_eq!(text.parse::<Publication>().unwrap().to_string(), text);
         }
         assert_eq!("0.0.0.0:80:80/tcp".parse::<Publication>().unwrap().to_string(), "80:80");
@@ -106,7 +114,7 @@ mod tests {
     #[test]
     fn wrong_ones_are_refused_with_an_example() {
         for text in
-            ["", "80", "80:", ":80", "0:80", "80:70000", "80:80/icmp", "a:80:80", "fd00::1:80:80", "[10.0.0.1]:1:1"]
+            ["", "80:", "0:80", "0", "x", "80:70000", "80:80/icmp", "a:80:80", "fd00::1:80:80", "[10.0.0.1]:1:1"]
         {
             assert!(text.parse::<Publication>().unwrap_err().to_string().contains("for example 8080:80"), "{text}");
         }

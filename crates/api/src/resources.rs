@@ -87,9 +87,28 @@ pub struct GuestUse {
     /// The most bits a second that come in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net_limit_in: Option<i64>,
+    /// Bytes of memory that it works with: without the page cache that nobody has used for long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_set: Option<i64>,
+    /// Bytes of its memory that are one with equal pages of others since they were merged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged: Option<i64>,
+    /// Bytes that were taken back from it since it was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaimed: Option<i64>,
     /// Earlier samples, oldest first, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Sample>,
+}
+
+/// What was taken back from a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reclaimed {
+    /// The guest's name, unique on this state root.
+    pub guest: String,
+    /// How many bytes were taken back.
+    pub bytes: i64,
 }
 
 /// The machine that they share.

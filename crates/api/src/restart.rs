@@ -85,7 +85,7 @@ impl From<Restart> for String {
 }
 
 /// Whether and when a guest is started as the machine boots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Boot {
     /// Whether it is started whatever its restart policy says.
@@ -94,6 +94,9 @@ pub struct Boot {
     /// Those with a higher one are started first; of equals those whose name comes first.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: i32,
+    /// The guests that are started before it, where those are started too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
     /// Seconds until the next guest is started after it.
     #[serde(skip_serializing_if = "is_none")]
     pub delay: u32,

@@ -1,7 +1,7 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
 use crate::resource_request::{Amount, CpuRequest, DiskRequest, IoRequest, MemoryRequest, NetRequest};
-use crate::{Address, Boot, Publication, Restart, Tmpfs};
+use crate::{Address, Boot, Device, HealthCheck, HostEntry, Publication, Restart, Tmpfs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,9 +26,15 @@ pub struct Spec {
     /// The name the guest sees as its own. Default: the guest's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Whether `command` has an input that stays open: what `attach` is given goes there. Without it there is none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stdin_open: bool,
     /// Who runs `command`: `NAME`, `UID`, `NAME:GROUP` or `UID:GID`, looked up inside the guest. Default: root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Further groups of whoever runs `command`, each a name or a number, looked up inside the guest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub group_add: Vec<String>,
     /// Where `command` starts. Default: `/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
@@ -37,6 +43,9 @@ pub struct Spec {
     pub env: BTreeMap<String, String>,
     /// What network the guest has.
     pub network: Network,
+    /// Which private network it is on: one that was made by its name. Default: the one that is always there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_name: Option<String>,
     /// The addresses that the guest owns, on the host's network: `IP`, `IP/LENGTH`, `IP@DEVICE` or `IP/LENGTH@DEVICE`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
@@ -46,6 +55,16 @@ pub struct Spec {
     /// Ports of the host's that lead to the guest on a private network: `[IP:]HOST:GUEST[/udp]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<Publication>,
+    /// Whether every port that its image exposes is published, on a port of the host's that is free. They stand in
+    /// `publish` once the guest is made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub publish_all: bool,
+    /// Names that it knows by its /etc/hosts: `NAME:IP`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub add_host: Vec<HostEntry>,
+    /// Settings of the kernel's for its own namespaces, by their names (`net.ipv4.ip_forward`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctl: BTreeMap<String, String>,
     /// Name servers on a private network. Default: the host's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
@@ -54,9 +73,15 @@ pub struct Spec {
     /// Host directories or files shown inside.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
+    /// Whether nothing can be written to its own files: volumes and file systems in memory stay as they are.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
     /// File systems in memory that it has from its start: `PATH[:size=SIZE,mode=MODE,exec]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tmpfs: Vec<Tmpfs>,
+    /// Devices of the host's that it may use: `HOST[:GUEST][:rwm]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
     /// Capabilities added to the profile's set, by name (`NET_RAW` or `CAP_NET_RAW`; `ALL`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cap_add: Vec<String>,
@@ -87,6 +112,9 @@ pub struct Spec {
     /// When it is started again after it has ended: `no`, `on-failure[:N]`, `always`, `unless-stopped`.
     #[serde(skip_serializing_if = "Restart::is_no")]
     pub restart: Restart,
+    /// How is found out whether it is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthCheck>,
     /// Whether and when it is started as the machine boots.
     #[serde(skip_serializing_if = "Boot::is_default")]
     pub boot: Boot,
@@ -146,17 +174,25 @@ impl Default for Spec {
             labels: BTreeMap::new(),
             init: None,
             hostname: None,
+            stdin_open: false,
             user: None,
+            group_add: Vec::new(),
             workdir: None,
             env: BTreeMap::new(),
             network: Network::None,
+            network_name: None,
             addresses: Vec::new(),
             link: Link::Veth,
             publish: Vec::new(),
+            publish_all: false,
+            add_host: Vec::new(),
+            sysctl: BTreeMap::new(),
             dns: Vec::new(),
             user_namespace: true,
             volumes: Vec::new(),
+            read_only: false,
             tmpfs: Vec::new(),
+            devices: Vec::new(),
             cap_add: Vec::new(),
             cap_drop: Vec::new(),
             profile: None,
@@ -167,6 +203,7 @@ impl Default for Spec {
             stop_signal: None,
             stop_grace: None,
             restart: Restart::No,
+            health: None,
             boot: Boot::default(),
             pids: None,
             files: None,
@@ -250,7 +287,8 @@ pub enum SeccompProfile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
-    /// Absolute path on the host.
+    /// Absolute path on the host, or the name of a volume of Pando's, which is made if it is missing. In the spec of a
+    /// guest that exists it is a path.
     pub source: String,
     /// Absolute path in the guest; made if it is missing.
     pub target: String,
@@ -276,12 +314,27 @@ pub struct Rlimit {
 pub enum SpecError {
     /// `--volume`
     #[error(
-        "volume '{0}' is not HOST:GUEST or HOST:GUEST:ro with two absolute paths; for example --volume /srv/www:/var/www:ro"
+        "volume '{0}' is not HOST:GUEST or NAME:GUEST with absolute paths, and :ro after that if the guest is not to write; for example --volume /srv/www:/var/www:ro or --volume data:/var/lib/db"
     )]
     Volume(String),
     /// `--ulimit`
     #[error("limit '{0}' is not NAME=SOFT[:HARD] with numbers or 'unlimited'; for example --ulimit nofile=1024:4096")]
     Rlimit(String),
+}
+
+/// Whether a word can be the name of a volume of Pando's: letters, digits, `-`, `_` and `.`, 63 at most, beginning with
+/// a letter or digit.
+pub fn is_volume_name(word: &str) -> bool {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    word.len() <= 63 && word.starts_with(|first: char| first.is_ascii_alphanumeric()) && word.bytes().all(usual)
+}
+
+/// Words that say what kind of network a guest has, here or in other tools, and so are no network's name.
+const KINDS_OF_NETWORKS: [&str; 8] = ["none", "shared", "private", "host", "bridge", "default", "container", "macvlan"];
+
+/// Whether a word can be the name of a network: made of what a volume's may be made of, and no word for a kind.
+pub fn is_network_name(word: &str) -> bool {
+    is_volume_name(word) && !KINDS_OF_NETWORKS.contains(&word)
 }
 
 impl std::str::FromStr for Volume {
@@ -297,7 +350,8 @@ impl std::str::FromStr for Volume {
             Some("ro") => true,
             Some(_) => return Err(wrong()),
         };
-        if parts.next().is_some() || !source.starts_with('/') || !target.starts_with('/') {
+        let is_source = source.starts_with('/') || is_volume_name(source);
+        if parts.next().is_some() || !is_source || !target.starts_with('/') {
             return Err(wrong());
         }
         Ok(Self { source: source.to_owned(), target: target.to_owned(), read_only })
@@ -328,10 +382,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_two_absolute_paths() {
+    fn a_volume_is_a_path_or_a_name_and_where_it_is_shown() {
         let volume: Volume = "/a:/b:ro".parse().unwrap();
         assert_eq!(volume, Volume { source: "/a".into(), target: "/b".into(), read_only: true });
-        for wrong in ["", "/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/b:ro:ro"] {
+        assert_eq!("data:/b".parse::<Volume>().unwrap().source, "data");
+        for wrong in ["", "/a", "../a:/b", "a/b:/c", ".a:/b", "/a:b", "/a:/b:rx", "/a:/b:ro:ro"] {
             assert!(wrong.parse::<Volume>().is_err(), "{wrong}");
         }
     }

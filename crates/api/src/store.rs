@@ -30,6 +30,25 @@ pub struct GuestUsage {
     pub shared: i64,
 }
 
+/// An image of a registry that is here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PulledImage {
+    /// Its name in full: `docker.io/library/nginx:1.27`.
+    pub reference: String,
+    /// What the registry named it by when it was pulled.
+    pub digest: String,
+    /// How many layers it has.
+    pub layers: i64,
+    /// Bytes of it as they are stored; some of them other images may have too.
+    pub size: i64,
+    /// When it was pulled, in seconds since 1970.
+    pub pulled: i64,
+    /// When a guest was last made of it, in seconds since 1970.
+    pub used: i64,
+    /// The guests that stand on it.
+    pub guests: Vec<String>,
+}
+
 /// What reading everything again found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
@@ -101,4 +120,26 @@ pub struct GuestUnification {
     /// `shared`, `at next start` (it runs), or `left`: it is not worth an image of its own, or the guest could not be
     /// read.
     pub outcome: String,
+}
+
+/// A directory of the host's that guests can write to as root. A link that lies below it may be one of theirs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenDirectory {
+    /// Who can, in words: `guest 'web'`.
+    pub by: String,
+    /// Where it lies on the host.
+    pub path: String,
+}
+
+/// A volume of Pando's: a directory that is known by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedVolume {
+    /// The volume's name, unique on this state root.
+    pub name: String,
+    /// Where it lies on the host.
+    pub directory: String,
+    /// Seconds since the epoch when it was made.
+    pub created: i64,
+    /// The guests and images that show it.
+    pub guests: Vec<String>,
 }

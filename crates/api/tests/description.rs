@@ -33,12 +33,28 @@ fn spec_is_as_described() {
         labels: BTreeMap::from([("a".into(), "b".into())]),
         init: Some("/sbin/init".into()),
         hostname: Some("h".into()),
+        stdin_open: true,
         user: Some("u".into()),
+        group_add: vec!["g".into()],
         workdir: Some("/".into()),
         env: BTreeMap::from([("A".into(), "b".into())]),
+        network_name: Some("n".into()),
         addresses: vec!["10.9.0.5/24".parse().unwrap()],
         volumes: vec!["/a:/b:ro".parse().unwrap()],
+        read_only: true,
+        publish_all: true,
+        add_host: vec!["a:10.9.0.5".parse().unwrap()],
+        sysctl: BTreeMap::from([("a".into(), "b".into())]),
+        health: Some(pando_api::HealthCheck {
+            interval: Some(1),
+            timeout: Some(1),
+            retries: Some(1),
+            start_period: Some(1),
+            on_failure: pando_api::OnFailure::Kill,
+            command: vec!["c".into()],
+        }),
         tmpfs: vec!["/run:size=1m".parse().unwrap()],
+        devices: vec!["/dev/fuse".parse().unwrap()],
         cap_add: vec!["NET_RAW".into()],
         cap_drop: vec!["ALL".into()],
         allow_freeze: 1,
@@ -47,7 +63,7 @@ fn spec_is_as_described() {
         stop_signal: Some("TERM".into()),
         stop_grace: Some(1),
         restart: pando_api::Restart::Always,
-        boot: pando_api::Boot { autostart: true, priority: 1, delay: 1 },
+        boot: pando_api::Boot { autostart: true, priority: 1, after: vec!["a".into()], delay: 1 },
         pids: Some("5".into()),
         files: Some("64".into()),
         files_total: Some("640".into()),
@@ -75,6 +91,7 @@ fn spec_is_as_described() {
         assert_eq!(keys(&wire[table]), declared(name));
     }
     assert_eq!(keys(&wire["boot"]), declared("Boot"));
+    assert_eq!(keys(&wire["health"]), declared("HealthCheck"));
     assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
 }
 
@@ -97,6 +114,9 @@ fn what_is_used_is_as_described() {
         net_reserve: Some(1),
         net_limit: Some(1),
         net_limit_in: Some(1),
+        working_set: Some(1),
+        merged: Some(1),
+        reclaimed: Some(1),
         history: vec![pando_api::Sample::default()],
         ..pando_api::GuestUse::default()
     };
@@ -125,6 +145,42 @@ fn process_is_as_described() {
 }
 
 #[test]
+fn what_came_of_a_transaction_is_as_described() {
+    let (object, reason) = (Some(String::new()), Some(String::new()));
+    let full = pando_api::TransactionOutcome { object, reason, ..pando_api::TransactionOutcome::default() };
+    assert_eq!(keys(&serde_json::to_value(full).unwrap()), declared("TransactionOutcome"));
+}
+
+#[test]
+fn an_image_of_a_registry_is_as_described() {
+    let image = pando_api::PulledImage {
+        reference: String::new(),
+        digest: String::new(),
+        layers: 1,
+        size: 1,
+        pulled: 1,
+        used: 1,
+        guests: Vec::new(),
+    };
+    assert_eq!(keys(&serde_json::to_value(image).unwrap()), declared("PulledImage"));
+}
+
+#[test]
+fn a_network_is_as_described() {
+    let network = pando_api::NamedNetwork {
+        name: String::new(),
+        subnet: String::new(),
+        gateway: "10.9.0.1".parse().unwrap(),
+        internal: true,
+        created: 1,
+        bridge: String::new(),
+        guests: Vec::new(),
+        addresses: BTreeMap::new(),
+    };
+    assert_eq!(keys(&serde_json::to_value(network).unwrap()), declared("NamedNetwork"));
+}
+
+#[test]
 fn every_described_method_is_understood() {
     for method in interface().methods() {
         let known = serde_json::from_value::<Method>(serde_json::json!({
@@ -132,7 +188,7 @@ fn every_described_method_is_understood() {
             "parameters": {
                 "name": "n", "spec": {}, "process": {}, "start": false, "pid": 1, "signal": null, "force": false, "host": false,
                 "assignments": [], "pids": [1], "to": "t", "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5",
-                "history": false, "image": "i", "names": [], "replace": false, "stop": false, "memory": false, "wait": false, "repair": false, "places": [], "dry_run": false
+                "history": false, "image": "i", "reference": "r", "names": [], "replace": false, "stop": false, "memory": false, "wait": false, "repair": false, "places": [], "dry_run": false, "durable": false
             },
         }));
         // Only `signal` differs between methods (a number, or an optional name); anything else is a disagreement.

@@ -35,6 +35,20 @@ pub(crate) fn definition() -> Command {
         .subcommands(ENTRIES.iter().map(Entry::command))
 }
 
+/// The command as people know it, without the verbs that are part of the machinery.
+pub(crate) fn public_definition() -> Command {
+    let public = |verb: &Command| !verb.is_hide_set();
+    let whole = definition();
+    let verbs: Vec<Command> = whole.get_subcommands().filter(|verb| public(verb)).cloned().collect();
+    let options: Vec<Arg> = whole.get_arguments().cloned().collect();
+    Command::new("pando")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Many guests on one Linux kernel")
+        .args(options)
+        .disable_help_subcommand(true)
+        .subcommands(verbs)
+}
+
 const EXAMPLES: &str = "\
 Examples:
   pando run -- python3 -c 'print(\"hello\")'     a fresh guest over the host's own files, gone when it ends
@@ -117,7 +131,8 @@ fn root_of_environment() -> Option<String> {
     }
 }
 
-fn check_user(verb: &str, needs_root: bool) -> anyhow::Result<()> {
+/// Refuses a user who is not root, where only root can do it.
+pub(crate) fn check_user(verb: &str, needs_root: bool) -> anyhow::Result<()> {
     let user = rustix::process::geteuid();
     if needs_root && !user.is_root() {
         anyhow::bail!("pando {verb} has to act as root, and this is user {user}. Try `sudo pando {verb}`");
@@ -152,7 +167,7 @@ mod tests {
             let words = line.split(' ').map(OsString::from).collect();
             refusal(definition().try_get_matches_from(help_last(words)).unwrap_err()).to_string()
         };
-        assert!(answer("pando pull nginx").contains("skopeo copy"));
+        assert!(answer("pando login quay.io").contains("skopeo login"));
         assert!(answer("pando list").starts_with("there is no `pando list`; `pando ls`"));
         assert!(answer("pando run --privileged -- true").contains("--cap-add"));
         assert!(answer("pando run --gpus=all -- true").contains("graphics"));

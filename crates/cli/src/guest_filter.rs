@@ -14,6 +14,8 @@ pub(crate) enum Filter {
     Source(String),
     /// It is at rest, and its last run ended with this exit code.
     Exited(i32),
+    /// Its health checks say so; `none`: it has none, or does not run.
+    Health(String),
     /// It has a label of this name, and of this value if one is given.
     Label(String, Option<String>),
 }
@@ -24,7 +26,7 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "'{text}' is none of name=PART, status=STATE, source=SOURCE, exited=CODE and label=NAME[=VALUE]; for example --filter status=running"
+                "'{text}' is none of name=PART, status=STATE, source=SOURCE, exited=CODE, health=STATE and label=NAME[=VALUE]; for example --filter status=running"
             )
         };
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -36,6 +38,7 @@ impl FromStr for Filter {
             "status" | "state" => Self::State(value),
             "source" | "ancestor" => Self::Source(value),
             "exited" => Self::Exited(value.parse().map_err(|_| wrong())?),
+            "health" => Self::Health(value),
             "label" => match value.split_once('=') {
                 Some((name, value)) => Self::Label(name.to_owned(), Some(value.to_owned())),
                 None => Self::Label(value, None),
@@ -53,6 +56,9 @@ impl Filter {
             Self::State(state) => guest.state.to_string() == *state,
             Self::Source(source) => guest.source.starts_with(source.as_str()),
             Self::Exited(code) => guest.pid.is_none() && guest.exit_code == Some(*code),
+            Self::Health(word) => {
+                guest.health.as_ref().map_or("none".to_owned(), |health| health.status.to_string()) == *word
+            }
             Self::Label(name, None) => guest.labels.contains_key(name),
             Self::Label(name, Some(value)) => guest.labels.get(name) == Some(value),
         }
@@ -89,6 +95,7 @@ mod tests {
             started: None,
             exit_code: Some(3),
             oom_kills: None,
+            health: None,
             restarts: None,
             next_start: None,
             labels: [("tier".to_owned(), "front".to_owned())].into(),

@@ -1,12 +1,16 @@
 //! The options of `run` and `create`, and the spec that they make.
 
 use crate::env_file::{self, EnvFile};
+use crate::health_options::HealthOptions;
+use crate::mount_option::{Mount, mount};
+use crate::publish_option::{Publications, publications};
 use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
 use pando_api::{
-    Address, Link, Network, Profile, Publication, Restart, Rlimit, SeccompProfile, Spec, SpecError, Tmpfs, Volume,
+    Address, Device, HostEntry, Link, Network, Profile, Restart, Rlimit, SeccompProfile, Spec, SpecError, Tmpfs,
+    Volume, is_network_name,
 };
 use std::env::VarError;
 use std::net::IpAddr;
@@ -16,8 +20,8 @@ use std::path::PathBuf;
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "The guest")]
 pub(crate) struct GuestOptions {
-    /// What its files are: host, DIR, FILE.tar[.gz|.zst|.xz], oci:DIR[:TAG], oci:FILE, debian:SUITE[+PACKAGE,…] or
-    /// guest:NAME [default: host]
+    /// What its files are: host, DIR, FILE.tar[.gz|.zst|.xz], oci:DIR[:TAG], oci:FILE, docker://IMAGE (or IMAGE),
+    /// debian:SUITE[+PACKAGE,…] or guest:NAME [default: host]
     #[arg(long, value_name = "SOURCE", value_parser = source::source)]
     pub(crate) from: Option<String>,
     /// Read a spec in TOML first; the options given beside it win
@@ -39,26 +43,47 @@ pub(crate) struct GuestOptions {
     /// Run the command as this user of the guest: NAME, UID, NAME:GROUP or UID:GID
     #[arg(short, long)]
     user: Option<String>,
+    /// Add a further group of the guest, by name or number, to those of the command's user
+    #[arg(long, value_name = "GROUP")]
+    group_add: Vec<String>,
     /// Start the command in this directory of the guest
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<String>,
-    /// Show a directory or file of the host inside
-    #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
+    /// Show a directory or file of the host inside, or a volume by its name, which is made if it is missing
+    #[arg(short, long, value_name = "HOST|NAME:GUEST[:ro]", value_parser = volume)]
     volume: Vec<Volume>,
+    /// The same and --tmpfs in other words: type=bind,src=/HOST,dst=/GUEST[,ro], type=volume,src=NAME,dst=/GUEST[,ro]
+    /// or type=tmpfs,dst=/GUEST[,tmpfs-size=SIZE,tmpfs-mode=MODE]
+    #[arg(long, value_name = "type=KIND,…", value_parser = mount)]
+    mount: Vec<Mount>,
+    /// Keep everybody inside from writing to the guest's own files; what --volume and --tmpfs give can be written to
+    #[arg(long)]
+    read_only: bool,
     /// Put a file system in memory there: what is written to it is gone with the guest's run
     #[arg(long, value_name = "PATH[:size=SIZE,mode=MODE,exec]")]
     tmpfs: Vec<Tmpfs>,
     /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses), private (one of
-    /// the guests', behind the host) or host (the host's, unrestricted) [default: none]
-    #[arg(long, alias = "network", value_name = "KIND")]
+    /// the guests', behind the host), host (the host's, unrestricted), or a private one by the name that `pando network
+    /// create` gave it [default: none]
+    #[arg(long, visible_alias = "network", value_name = "KIND|NAME", value_parser = net)]
     net: Option<Net>,
     /// An address of the host's network that is the guest's own (implies --net shared), or its address on a private
     /// network
     #[arg(long, value_name = "IP[/LENGTH][@DEVICE]")]
     address: Vec<Address>,
-    /// Lead a port of the host's to one of the guest's, such as 8080:80 or 10.9.0.1:5353:53/udp; implies --net private
-    #[arg(short, long, value_name = "[IP:]HOST:GUEST[/udp]")]
-    publish: Vec<Publication>,
+    /// Lead a port of the host's to one of the guest's, such as 8080:80, 80 (a port of the host's that is free),
+    /// 8000-8009:80-89 or 10.9.0.1:5353:53/udp; implies --net private
+    #[arg(short, long, value_name = "[[IP:]HOST:]GUEST[/udp]", value_parser = publications)]
+    publish: Vec<Publications>,
+    /// Do that for every port that the image exposes, with ports of the host's that are free
+    #[arg(short = 'P', long)]
+    publish_all: bool,
+    /// Have the guest know a name by its /etc/hosts
+    #[arg(long, value_name = "NAME:IP")]
+    add_host: Vec<HostEntry>,
+    /// Set a setting of the kernel's that the guest's namespaces have of their own, such as net.ipv4.ip_forward=1
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    sysctl: Vec<(String, String)>,
     /// A name server for --net private [default: the host's]
     #[arg(long, value_name = "IP")]
     dns: Vec<IpAddr>,
@@ -79,6 +104,10 @@ pub(crate) struct GuestOptions {
     /// [default: system with --init; strict for run over the host's files; else default]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<Trust>,
+    /// Let the guest use a device of the host's, such as /dev/fuse, /dev/net/tun, /dev/kvm, /dev/dri or a disk that the
+    /// host does not use; access is read (r), write (w) and making nodes (m) [default: rwm]
+    #[arg(long, value_name = "HOST[:GUEST][:rwm]")]
+    device: Vec<Device>,
     /// Add a capability to the profile's set; ALL adds every one
     #[arg(long, value_name = "CAP")]
     cap_add: Vec<String>,
@@ -107,15 +136,31 @@ pub(crate) struct GuestOptions {
     #[arg(long, value_name = "SECONDS")]
     stop_timeout: Option<u32>,
     #[command(flatten)]
+    health: HealthOptions,
+    #[command(flatten)]
     resources: ResourceOptions,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Debug)]
 enum Net {
-    None,
-    Shared,
-    Private,
-    Host,
+    Kind(Network),
+    Named(String),
+}
+
+/// A kind of network, or the name of one.
+fn net(word: &str) -> Result<Net, String> {
+    match word {
+        "none" => Ok(Net::Kind(Network::None)),
+        "shared" => Ok(Net::Kind(Network::Shared)),
+        // What docker and podman call theirs.
+        "private" | "bridge" => Ok(Net::Kind(Network::Private)),
+        "host" => Ok(Net::Kind(Network::Host)),
+        name if is_network_name(name) => Ok(Net::Named(name.to_owned())),
+        _ => Err(format!(
+            "'{}' is neither none, shared, private or host nor the name of a network; for example --net private",
+            word.escape_debug()
+        )),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -123,6 +168,16 @@ enum LinkKind {
     Veth,
     Netkit,
     Macvlan,
+}
+
+impl From<LinkKind> for Link {
+    fn from(kind: LinkKind) -> Self {
+        match kind {
+            LinkKind::Veth => Self::Veth,
+            LinkKind::Netkit => Self::Netkit,
+            LinkKind::Macvlan => Self::Macvlan,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -147,7 +202,7 @@ enum UserNamespace {
 impl GuestOptions {
     /// Those of a plain line.
     pub(crate) fn plain(source: Option<String>, network: Option<&str>) -> Self {
-        let net = network.and_then(|network| Net::from_str(network, false).ok());
+        let net = network.and_then(|network| net(network).ok());
         Self { from: source, net, ..Self::default() }
     }
 
@@ -174,27 +229,32 @@ impl GuestOptions {
         spec.rlimits.extend(self.ulimit);
         spec.volumes.extend(self.volume);
         spec.tmpfs.extend(self.tmpfs);
+        for mount in self.mount {
+            match mount {
+                Mount::Volume(volume) => spec.volumes.push(volume),
+                Mount::Memory(tmpfs) => spec.tmpfs.push(tmpfs),
+            }
+        }
+        spec.read_only |= self.read_only;
+        spec.group_add.extend(self.group_add);
+        spec.add_host.extend(self.add_host);
+        spec.sysctl.extend(self.sysctl);
+        spec.publish_all |= self.publish_all;
         spec.expose.extend(self.expose);
+        spec.devices.extend(self.device);
         spec.cap_add.extend(self.cap_add);
         spec.cap_drop.extend(self.cap_drop);
         match self.net {
-            Some(Net::None) => spec.network = Network::None,
-            Some(Net::Shared) => spec.network = Network::Shared,
-            Some(Net::Private) => spec.network = Network::Private,
-            Some(Net::Host) => spec.network = Network::Host,
-            None if !self.publish.is_empty() => spec.network = Network::Private,
+            Some(Net::Kind(kind)) => (spec.network, spec.network_name) = (kind, None),
+            Some(Net::Named(name)) => (spec.network, spec.network_name) = (Network::Private, Some(name)),
+            None if !self.publish.is_empty() || self.publish_all => spec.network = Network::Private,
             None if !self.address.is_empty() => spec.network = Network::Shared,
             None => {}
         }
         spec.addresses.extend(self.address);
-        spec.publish.extend(self.publish);
+        spec.publish.extend(self.publish.into_iter().flat_map(|ports| ports.0));
         spec.dns.extend(self.dns);
-        match self.link {
-            Some(LinkKind::Veth) => spec.link = Link::Veth,
-            Some(LinkKind::Netkit) => spec.link = Link::Netkit,
-            Some(LinkKind::Macvlan) => spec.link = Link::Macvlan,
-            None => {}
-        }
+        spec.link = self.link.map_or(spec.link, Link::from);
         spec.profile = match self.profile {
             Some(Trust::Default) => Some(Profile::Default),
             Some(Trust::Strict) => Some(Profile::Strict),
@@ -210,6 +270,7 @@ impl GuestOptions {
             spec.user_namespace = matches!(kind, UserNamespace::Auto);
         }
         spec.allow_freeze = self.allow_freeze.unwrap_or(spec.allow_freeze);
+        self.health.lay_over(&mut spec);
         self.resources.lay_over(&mut spec);
         Ok(spec)
     }
@@ -241,6 +302,14 @@ fn label(word: &str) -> Result<(String, String), String> {
     match name.is_empty() || word.contains(char::is_control) {
         true => Err(format!("'{}' is not NAME or NAME=VALUE; for example --label tier=front", word.escape_debug())),
         false => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+/// `NAME=VALUE` of a setting of the kernel's.
+fn setting(word: &str) -> Result<(String, String), String> {
+    match word.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !word.contains('\0') => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("'{}' is not NAME=VALUE; for example --sysctl net.ipv4.ip_forward=1", word.escape_debug())),
     }
 }
 
@@ -373,6 +442,13 @@ mod tests {
     }
 
     #[test]
+    fn a_bridge_is_a_private_network() {
+        assert_eq!(spec(&["--network", "bridge"]).network, Network::Private);
+        let named = spec(&["--network", "front"]);
+        assert_eq!((named.network, named.network_name.as_deref()), (Network::Private, Some("front")));
+    }
+
+    #[test]
     fn a_volume_may_be_relative() {
         let volume = volume("./x:/y").unwrap();
         assert_eq!(volume.source, std::env::current_dir().unwrap().join("x").to_str().unwrap());
@@ -381,12 +457,16 @@ mod tests {
     #[test]
     fn wrong_words_are_refused_with_an_example() {
         for (words, expected) in [
-            (["-v", "x:/y"], "for example --volume"),
+            (["-v", "x/z:/y"], "for example --volume"),
+            (["--add-host", "db"], "for example --add-host"),
+            (["--sysctl", "net"], "for example --sysctl"),
+            (["-p", "80-81:80"], "for example 8000-8009"),
             (["--ulimit", "nofile"], "for example --ulimit"),
             (["--ulimit", "nofile=2:1"], "nofile=2:1"),
+            (["--device", "fuse"], "for example --device"),
             (["-e", "=x"], "for example --env"),
             (["--stop-signal", "NOPE"], "for example TERM"),
-            (["--net", "bridge"], "possible values"),
+            (["--net", "container:web"], "for example --net private"),
             (["--address", "10.9"], "for example 10.9.0.5"),
         ] {
             let text = options(&words).unwrap_err().to_string();

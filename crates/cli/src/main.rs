@@ -18,7 +18,11 @@
 mod callers_traits;
 mod client;
 mod command_line;
+#[cfg(test)]
+mod command_reference;
 mod complaint;
+mod completion;
+mod confirmation;
 mod copy;
 mod counted;
 mod daemon_start;
@@ -27,10 +31,17 @@ mod errno_words;
 mod foreign_words;
 mod guest_filter;
 mod guest_options;
+mod health_options;
+mod host_path;
 mod inside_transaction;
+mod log_view;
+mod mount_option;
 mod plain_line;
 mod printable;
 mod progress_line;
+mod publish_option;
+mod pulling;
+mod registry_credentials;
 mod replies;
 mod resource_options;
 mod self_test;
@@ -39,6 +50,7 @@ mod signal_name;
 mod size;
 mod source;
 mod spec_file;
+mod spec_keys;
 mod state_root;
 mod table;
 mod tamed_text;
@@ -52,6 +64,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     pando_reader::become_reader_if_asked(std::env::args_os(), &pando_daemon::PARSERS);
+    completion::complete_if_asked();
     match command_line::obey(std::env::args_os()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(complaint::complain(&error)),

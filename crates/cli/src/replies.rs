@@ -4,14 +4,35 @@
 //! fields are all optional.
 
 use pando_api::{
-    Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse, ProcessEntry,
-    ProcessNotice, Progress, Security, StoreUsage, Unification, Verification, WatchdogState,
+    Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse, NamedNetwork,
+    NamedVolume, ProcessEntry, ProcessNotice, Progress, PulledImage, Reclaimed, Security, StoreUsage, Unification,
+    Verification, WatchdogState, WrittenDirectory,
 };
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Watched {
     pub(crate) watchdog: WatchdogState,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Taken {
+    pub(crate) reclaimed: Vec<Reclaimed>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Volumes {
+    pub(crate) volumes: Vec<NamedVolume>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Networks {
+    pub(crate) networks: Vec<NamedNetwork>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct WrittenDirectories {
+    pub(crate) directories: Vec<WrittenDirectory>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,6 +136,8 @@ pub(crate) struct Happened {
 pub(crate) struct Progressed {
     #[serde(default)]
     pub(crate) progress: Option<Progress>,
+    #[serde(default)]
+    pub(crate) warnings: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,6 +161,26 @@ pub(crate) struct Unified {
     pub(crate) progress: Option<Progress>,
     #[serde(default)]
     pub(crate) unification: Option<Unification>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pulled {
+    #[serde(default)]
+    pub(crate) progress: Option<Progress>,
+    #[serde(default)]
+    pub(crate) pulled: Option<PulledImage>,
+    #[serde(default)]
+    pub(crate) changed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct PulledImages {
+    pub(crate) pulled_images: Vec<PulledImage>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pruned {
+    pub(crate) removed: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

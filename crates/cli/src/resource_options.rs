@@ -18,7 +18,7 @@ pub(crate) struct ResourceOptions {
     /// The most processor time, in processors, such as 1.5
     #[arg(long, value_name = "N")]
     cpu_limit: Option<String>,
-    /// The processors that may be used, such as 0-1
+    /// The processors that may be used, by their numbers, such as 0-1; how many (docker's --cpus) is --cpu-limit
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// The most memory, page cache included, such as 512M

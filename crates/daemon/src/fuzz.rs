@@ -72,6 +72,7 @@ pub fn specs() -> Vec<Vec<u8>> {
         up: true,
         restarts: 2,
         frozen_into: None,
+        image_created: Some(7),
     };
     let toml = [toml::to_string(&spec), toml::to_string(&record)].into_iter().flatten().map(String::into_bytes);
     toml.chain([br#"{"slot":7,"boot":"b","started":7}"#.to_vec()]).collect()

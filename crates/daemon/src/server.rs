@@ -2,12 +2,14 @@
 
 use crate::dispatch;
 use crate::lifecycle::recover;
+use crate::runtime::image_turns::{KINDS, MOST_AT_ONCE};
 use crate::state::daemon::Daemon;
 use pando_api::GuestState;
 use pando_guest::Places;
 use pando_guest::settings::Settings;
 use pando_kernel::file::lock::FileLock;
 use pando_kernel::file::trusted_directory::{Distrust, TrustedDirectory};
+use pando_kernel::process::inheritance;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::PermissionsExt;
@@ -39,6 +41,9 @@ pub enum ServeError {
     },
 }
 
+/// Threads for what takes its time, but for images that others send or take: those have some of their own.
+const THREADS: usize = 16;
+
 /// How often it is looked whether the socket's file is there.
 const SOCKET_LOOK: Duration = Duration::from_secs(1);
 
@@ -67,10 +72,11 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     crate::runtime::descriptors::raise_limit();
     // Guests' processes inherit it, whoever's command it was that started the daemon.
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    inheritance::begin_session_keyring().context(|| "beginning a session keyring".into())?;
     crate::runtime::walls::begin()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(16)
+        .max_blocking_threads(THREADS + KINDS * MOST_AT_ONCE)
         .thread_keep_alive(Duration::from_secs(2))
         .build()
         .context(|| "starting the daemon's runtime".into())?;
@@ -86,6 +92,8 @@ async fn main(places: Places) -> Result<(), ServeError> {
     let settings = Settings::read(&places);
     crate::settings::complain(&crate::settings::problems(&settings));
     let daemon = Daemon::new(places, settings)?;
+    let heard = daemon.events.listen();
+    tokio::task::spawn_local(crate::supervision::host_hooks::serve(Rc::clone(&daemon), heard));
     tokio::task::spawn_local(crate::lifecycle::supervisor::supervise(Rc::clone(&daemon)));
     recover::directories(&daemon.places)?;
     crate::state::state_disk::begin(&daemon.places);
@@ -96,22 +104,43 @@ async fn main(places: Places) -> Result<(), ServeError> {
     let path = daemon.places.socket();
     // The lock is held: a socket that lies there belongs to nobody.
     let _ = std::fs::remove_file(&path);
-    let mut listener = listen(&path)?;
+    let listener = listen(&path)?;
     tracing::info!(socket = %path.display(), pid = std::process::id(), "serving");
-    let sweeper = Rc::clone(&daemon);
+    begin_standing_work(&daemon);
+    answer_clients(&daemon, listener, &path).await?;
+    let _ = std::fs::remove_file(&path);
+    close(&daemon).await;
+    tracing::info!("ending; guests that run go on");
+    Ok(())
+}
+
+/// Begins what goes on for as long as the daemon lives.
+fn begin_standing_work(daemon: &Rc<Daemon>) {
+    let sweeper = Rc::clone(daemon);
     tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
     tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon.resources)));
-    tokio::task::spawn_local(crate::resources::watching::watch(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::watching::watch(Rc::clone(daemon)));
+    tokio::task::spawn_local(crate::resources::page_sharing::share_pages(Rc::clone(daemon)));
+    tokio::task::spawn_local(crate::resources::reclaiming::reclaim_from_idle(Rc::clone(daemon)));
     tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon.resources)));
     tokio::task::spawn_local(crate::resources::open_files::govern(Rc::clone(&daemon.resources), daemon.events.clone()));
-    tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(daemon)));
+    tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(daemon)));
+    tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(daemon)));
+    tokio::task::spawn_local(crate::store::image_garbage::watch(Rc::clone(daemon)));
     tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon.logs)));
     tokio::task::spawn_local(crate::runtime::memory_trim::give_back(daemon.idle.clone()));
     tokio::task::spawn_local(crate::state::state_disk::watch(daemon.places.state(), daemon.events.clone()));
-    tokio::task::spawn_local(crate::lifecycle::takeover::try_again(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::lifecycle::takeover::try_again(Rc::clone(daemon)));
     tokio::task::spawn_local(crate::warm::transaction_reserve::watch(Rc::clone(&daemon.transaction_reserve)));
+}
+
+/// Takes clients until the daemon is told to end.
+async fn answer_clients(
+    daemon: &Rc<Daemon>,
+    mut listener: zlink::tokio::unix::Listener,
+    path: &Path,
+) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
     let mut looks = tokio::time::interval(SOCKET_LOOK);
@@ -119,8 +148,8 @@ async fn main(places: Places) -> Result<(), ServeError> {
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok(Some(connection)) => drop(tokio::task::spawn_local(dispatch::converse(Rc::clone(&daemon), connection))),
-                Ok(None) => break,
+                Ok(Some(connection)) => drop(tokio::task::spawn_local(dispatch::converse(Rc::clone(daemon), connection))),
+                Ok(None) => return Ok(()),
                 // Whoever asks is answered with what was spared for that.
                 Err(zlink::Error::Io(error)) if daemon.descriptors.give_up_for(&error) => {}
                 Err(error) => {
@@ -130,20 +159,24 @@ async fn main(places: Places) -> Result<(), ServeError> {
             },
             _ = looks.tick() => if !path.exists() {
                 // Somebody has removed it: without one nobody could reach this daemon, and no other can take its place.
-                match listen(&path) {
+                match listen(path) {
                     Ok(again) => listener = again,
                     Err(error) => tracing::error!(%error, "the socket was removed and cannot be made again"),
                 }
             },
-            () = daemon.quit.notified() => break,
-            _ = hangup.recv() => drop(crate::settings::reload(&daemon)),
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = daemon.quit.notified() => return Ok(()),
+            _ = hangup.recv() => drop(crate::settings::reload(daemon)),
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
         }
     }
-    let _ = std::fs::remove_file(&path);
-    last_lives(&daemon).await;
-    last_images(&daemon).await;
+}
+
+/// Gives back what the daemon holds, once nobody can ask for anything any more.
+async fn close(daemon: &Rc<Daemon>) {
+    daemon.page_sharing.close();
+    last_lives(daemon).await;
+    last_images(daemon).await;
     daemon.standby_clones.close().await;
     daemon.roots.close().await;
     daemon.transaction_reserve.close().await;
@@ -151,13 +184,11 @@ async fn main(places: Places) -> Result<(), ServeError> {
         crate::runtime::process_end::wait_for(&shim).await;
         daemon.clear_slot(slot).await;
     }
-    recover::sweep_empty_slots(&daemon).await;
+    recover::sweep_empty_slots(daemon).await;
     daemon.networks.close().await;
     daemon.private.close().await;
     daemon.bandwidth.close();
     daemon.field.remove();
-    tracing::info!("ending; guests that run go on");
-    Ok(())
 }
 
 /// The socket that commands connect to.

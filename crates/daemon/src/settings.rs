@@ -1,7 +1,7 @@
 //! What pando.toml says, as this daemon goes by it, and reading it again.
 //!
 //! ```text
-//!   start, SIGHUP, `pando daemon reload` ─▶ Settings ─▶ watchdog, logs, metrics: at once
+//!   start, SIGHUP, `pando daemon reload` ─▶ Settings ─▶ watchdog, memory, logs, metrics: at once
 //!                                                   └─▶ network: the next daemon
 //! ```
 
@@ -9,7 +9,7 @@ use crate::logs;
 use crate::logs::LogBound;
 use crate::network::settings::NetworkSettings;
 use crate::resources::metrics_settings::MetricsSettings;
-use crate::resources::{watchdog, watching};
+use crate::resources::{admission, page_sharing, reclaiming, watchdog, watching};
 use crate::state::daemon::Daemon;
 use pando_guest::settings::{Effect, Problem, Settings, effect};
 use pando_shim::Request;
@@ -24,6 +24,9 @@ pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
     }
     let mut all = settings.unknown_tables();
     all.extend(watchdog::rules(settings).1);
+    all.extend(page_sharing::rules(settings).1);
+    all.extend(reclaiming::rules(settings).1);
+    all.extend(admission::rules(settings).1);
     all.extend(logs::settings(settings).1);
     all.extend(MetricsSettings::read(settings).1);
     all.extend(settings.table::<NetworkSettings>("network").1);
@@ -37,8 +40,19 @@ pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
 #[serde(default)]
 struct Transactions {
     contention: pando_tx::Contention,
+    /// Of commands: what closes a gate makes processes of its own, which the daemon leaves to others.
+    gate: pando_tx::GateChoice,
     #[serde(deserialize_with = "pando_tx::KeepBounds::setting")]
     keep: Option<pando_tx::KeepBounds>,
+}
+
+/// Who is favoured when the transaction of a program meets another, and what is kept of its commit.
+pub(crate) fn of_commit(settings: &Settings, pid: i32) -> (pando_tx::Contention, Option<pando_tx::KeepRequest>) {
+    // What is wrong is said when the daemon begins, and when it reads the settings again.
+    let Transactions { contention, keep, gate: _ } = settings.table::<Transactions>("transactions").0;
+    let uid = pando_kernel::process::login_user_of(pid);
+    let within = |pando_tx::KeepBounds { bytes, age }| pando_tx::KeepRequest { bytes, age, uid, undoes: None };
+    (contention, keep.map(within))
 }
 
 /// Says in the log what is wrong.
@@ -69,6 +83,9 @@ pub(crate) fn reload(daemon: &Rc<Daemon>) -> Reloaded {
         return reloaded;
     }
     watching::go_by(daemon, watchdog::rules(&new).0);
+    daemon.page_sharing.go_by(page_sharing::rules(&new).0);
+    daemon.admission.go_by(admission::rules(&new).0);
+    daemon.reclaiming.go_by(reclaiming::rules(&new).0);
     bound_logs(daemon, logs::settings(&new).0);
     let metrics = MetricsSettings::read(&new).0;
     daemon.metrics.send_if_modified(|before| std::mem::replace(before, metrics.clone()) != metrics);

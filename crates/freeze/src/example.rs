@@ -2,8 +2,8 @@
 
 use crate::image::{
     AioRing, Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
-    Keyed, KeyedKind, MountChange, MountSource, MountSpace, NetSpace, OpenFile, PeerCredentials, Pipe, Process, Queue,
-    Sender, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
+    Keyed, KeyedKind, MountChange, MountSource, MountSpace, NetDevice, NetSpace, OpenFile, PeerCredentials, Pipe,
+    Process, Queue, Sender, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
 };
 
 fn area(start: u64, kind: AreaKind) -> Area {
@@ -79,6 +79,7 @@ pub(crate) fn image() -> Image {
     Image {
         processes: vec![process(2, 1), process(3, 2), process(4, 3)],
         files: kinds.into_iter().map(file).collect(),
+        owners: Vec::new(),
         pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None, mount_space: Some(0) }],
         unix: vec![UnixSocket {
             file: 3,
@@ -98,7 +99,8 @@ pub(crate) fn image() -> Image {
         shared_mounts: true,
         mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
         ipc_spaces: 1,
-        net_spaces: vec![NetSpace { up: true }],
+        net_spaces: vec![NetSpace { up: true, settings: vec![("/proc/sys/net/ipv4/tcp_ecn".into(), "1".into())] }],
+        net_device: Some(NetDevice { name: "eth0".into(), longest: 1400 }),
         net_settings: vec![("/proc/sys/net/ipv4/ip_forward".into(), "1".into())],
         user_spaces: vec![UserSpace { users: vec![[0, 0, 1]], groups: vec![[0, 0, 1]], ..UserSpace::default() }],
         control_groups: ControlGroups {

@@ -67,7 +67,7 @@ pub fn trees() -> Vec<Vec<u8>> {
 pub fn image_file(data: &[u8]) {
     let file = pando_kernel::memory::file::sealed("image_file", data, false).expect("a memory file");
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()));
-    for kind in [Kind::About, Kind::Tree, Kind::Memory] {
+    for kind in [Kind::About, Kind::Tree, Kind::Memory, Kind::Chain] {
         let Ok(opened) = Opened::open(&path, kind) else { continue };
         assert_eq!(opened.length + BODY, data.len() as u64);
         if let Ok(body) = opened.body(1 << 20) {

@@ -69,6 +69,11 @@ const KINDS: &[Kind] = &[
         "clone_objects::a_time_of_the_wall_clock_stays_that_time",
     ),
     kept("users, groups, capabilities, limits, umask", "", "freeze::credentials_limits_and_names_are_kept"),
+    kept(
+        "root directories of processes (chroot), mount namespaces with another root (pivot_root)",
+        "",
+        "freeze::roots_of_their_own_are_roots_again",
+    ),
     kept("settings of processes (see below)", "", "frozen_settings::all_of_them_are_kept"),
     kept("system-call filters", "", "clone_filters::ordinary_ones_are_kept"),
     kept(
@@ -99,6 +104,12 @@ const KINDS: &[Kind] = &[
         "freeze::system_v_objects_keep_numbers_and_contents",
     ),
     kept("POSIX message queues", "", "freeze::message_queues_keep_what_waits_in_them"),
+    kept(
+        "programs that were deleted or replaced since they were started",
+        "copies of each clone's own",
+        "clone_objects::programs_that_were_deleted_run_on",
+    ),
+    kept("an open file whose name is gone, with another in that directory", "by the name that it has", CHECKER),
     kept("open files: positions, flags, who shares them", "", "freeze::files_keep_positions_flags_and_sharing"),
     kept("locks of flock(2), fcntl(2), open files", "", "freeze::locks_are_held_on"),
     kept("descriptors of links (O_PATH)", "", "freeze::descriptors_of_links_lead_to_links"),
@@ -124,7 +135,7 @@ const KINDS: &[Kind] = &[
     kept("asynchronous input and output (io_setup)", "what is done is waited for", "aio::contexts_come_along"),
     kept(
         "descriptors of processes (pidfd)",
-        "of the clone's own",
+        "of the clone's own; of one that is gone not how it ended",
         "freeze::descriptors_of_processes_lead_to_the_clones_own",
     ),
     kept(
@@ -142,6 +153,11 @@ const KINDS: &[Kind] = &[
         "of a process that is gone another number",
         "clone_answers::who_sent_what_waits",
     ),
+    kept(
+        "unix connections that nobody has accepted, with what they have sent, also closed ones",
+        "where the kernel tells what waits at a listener (Linux 6.12); else refused",
+        "clone_answers::what_was_sent_to_who_has_not_accepted",
+    ),
     kept("descriptors in flight (SCM_RIGHTS)", "", "freeze::descriptors_in_flight_arrive"),
     kept(
         "TCP and UDP listeners, bound and connected UDP sockets, netlink",
@@ -150,7 +166,7 @@ const KINDS: &[Kind] = &[
     ),
     kept(
         "TCP connections of a guest with itself",
-        "by IPv4, IPv6 and both; half-closed and not yet accepted ones too",
+        "by IPv4, IPv6 and both; half-closed ones, and not yet accepted ones with what they have sent",
         "inner_connections::",
     ),
     kept("TCP connections with others, of a guest that is restored", "", "network::connections_last_through_a_restore"),
@@ -169,7 +185,6 @@ const KINDS: &[Kind] = &[
     kept("user namespaces in the guest's own", "", "freeze::user_namespaces_of_their_own_are_made_again"),
     kept("descriptors of namespaces", "of the clone's own", "freeze::descriptors_of_namespaces_lead_to_the_clones_own"),
     kept("control groups that an init has made", "", "clone_inits::services_have_mounts_of_their_own"),
-    kept("what a guest has mounted itself: tmpfs, binds, /proc, attributes", "", "clone_mounts::"),
     kept("raw and ping sockets, packet filters of sockets (SO_ATTACH_FILTER)", "", CHECKER),
     kept("leases (F_SETLEASE), deleted directories", "", CHECKER),
     kept(
@@ -177,7 +192,17 @@ const KINDS: &[Kind] = &[
         "one over the other, as they were",
         "clone_mounts::",
     ),
-    kept("what it has set below /proc/sys/net of its own network", "but for single devices", "clone_networks::"),
+    kept("what it has set below /proc/sys/net of its own network", "", "clone_networks::"),
+    kept(
+        "what is set of the device that connects it (net.*.eth0), how large its packets may be (MTU)",
+        "",
+        "clone_networks::what_was_set_of_its_device_is_set_in_clones",
+    ),
+    kept(
+        "what is set below /proc/sys/net of network namespaces inside",
+        "",
+        "clone_networks::what_is_set_of_a_network_inside_is_set_in_clones",
+    ),
     lost("memory wiped on fork (MADV_WIPEONFORK)", "wiped: each clone draws other random numbers", CHECKER),
     lost(
         "OpenSSL's generator",
@@ -191,15 +216,16 @@ const KINDS: &[Kind] = &[
         "freeze::listeners_listen_on_and_connections_are_reset",
     ),
     lost(
-        "TCP connections that nobody has accepted, with something received; of a guest with itself",
-        "reset",
+        "TCP connections of a guest with itself that nobody has accepted, with something sent",
+        "kept where the kernel tells what waits at a listener (Linux 6.12); else reset, and a freeze warns of them",
         "inner_connections::",
     ),
     lost(
-        "unix connections that nobody has accepted, with something sent",
-        "reset; a freeze warns of them",
-        "clone_answers::what_was_sent_to_who_has_not_accepted",
+        "TCP connections that are being opened (SYN_SENT)",
+        "reset",
+        "clone_answers::what_becomes_of_connections_that_are_half_open",
     ),
+    lost("TCP connections that nobody has accepted, whose client is outside or has closed its end", "none", ""),
     lost("that a stopped child goes on (WCONTINUED), until its parent has asked", "lost", ""),
     lost(
         "the pid of who connected a unix socket (SO_PEERCRED)",
@@ -229,6 +255,7 @@ const KINDS: &[Kind] = &[
             "a userfaultfd",
             "memory watched by userfaultfd",
             "a performance counter",
+            "a fanotify group",
             "a kernel object",
         ],
         "freeze_refusals::of_files",
@@ -245,7 +272,11 @@ const KINDS: &[Kind] = &[
     ),
     refused("pipes of packets (O_DIRECT)", &["a pipe of packets"], "freeze_refusals::of_files"),
     refused("files whose lease is being broken", &["a file whose lease"], "freeze_refusals::of_files"),
-    refused("deleted files of more than 1 GiB", &["a deleted file of more than"], "freeze_refusals::of_files"),
+    refused(
+        "deleted files with more than 1 GiB in them",
+        &["a deleted file of more than"],
+        "freeze_refusals::of_files",
+    ),
     refused(
         "an open file whose name is gone and that has another elsewhere",
         &["a file that lost this name", "a shared mapping of a file that lost this name"],
@@ -262,7 +293,7 @@ const KINDS: &[Kind] = &[
         "freeze_refusals::of_files",
     ),
     refused(
-        "pidfds of who is gone, or outside, or of threads",
+        "pidfds of who is outside, or of threads",
         &["a descriptor of a process", "a descriptor of a thread", "a process descriptor"],
         "freeze_refusals::of_processes",
     ),
@@ -281,6 +312,11 @@ const KINDS: &[Kind] = &[
         "urgent data (MSG_OOB) that waits in a connection of the guest with itself",
         &["a unix socket in which {URGENT}", "a TCP connection in which {URGENT}"],
         "clone_answers::urgent_data_is_refused_until_it_is_received",
+    ),
+    refused(
+        "TCP connections that have ended in both directions, with something unread",
+        &["a TCP connection that has ended"],
+        "clone_answers::what_becomes_of_connections_that_are_half_open",
     ),
     refused(
         "directories in memory that somebody is in the middle of listing",
@@ -343,6 +379,11 @@ const KINDS: &[Kind] = &[
         "freeze_refusals::of_sockets",
     ),
     refused(
+        "unix connections that nobody has accepted, with descriptors or urgent data, or where the kernel does not tell",
+        &["a unix socket to which something was sent"],
+        "clone_answers::what_comes_with_descriptors_is_accepted_first",
+    ),
+    refused(
         "more than 512 descriptors in flight",
         &["more than {MOST_IN_FLIGHT} descriptors that wait"],
         "freeze_refusals::of_sockets",
@@ -353,8 +394,8 @@ const KINDS: &[Kind] = &[
         "freeze_refusals::of_namespaces",
     ),
     refused(
-        "programs or working directories that were deleted; another root",
-        &["its program was deleted", "its working directory", "it has a root directory of its own"],
+        "working directories that only a namespace has; a root that no path leads to, or of an init",
+        &["its working directory", "it has a root directory of its own"],
         "freeze_refusals::of_processes",
     ),
     refused(
@@ -420,17 +461,30 @@ const KINDS: &[Kind] = &[
         "freeze_refusals::of_mounts",
     ),
     refused(
-        "network namespaces: devices, addresses, routes, rules, packet filters",
+        "network namespaces: devices, addresses, routes, rules, neighbours named for good, queueing disciplines, packet filters",
         &[
             "a network device",
             "an address ",
             "a default route",
             "a route (",
             "a rule for routes",
+            "a neighbour named",
+            "a queueing discipline",
             "a loopback device",
             "more than {MOST_NET_SPACES} net namespaces",
         ],
         "freeze_refusals::of_namespaces",
+    ),
+    refused(
+        "the guest's own network: a default route, an address, a hardware address, a rule for routes that is another than was given, or gone; what is added",
+        &[
+            "a network device",
+            "an address that was removed",
+            "a default route",
+            "a route that was removed",
+            "a rule for routes",
+        ],
+        "clone_networks::what_was_given_and_is_another_is_named",
     ),
     refused(
         "user namespaces: nested, with ids or members of the outside",
@@ -504,7 +558,7 @@ mod tests {
     }
 
     /// Files whose sentences are about images and clones that are wrong, not about what is refused.
-    const OF_IMAGES: [&str; 19] = [
+    const OF_IMAGES: [&str; 20] = [
         "bpf/task_iterator.rs",
         "capture/fork_sharing.rs",
         "clone/error.rs",
@@ -513,6 +567,7 @@ mod tests {
         "clone/planted.rs",
         "clone/start.rs",
         "disk/bounded.rs",
+        "disk/chain.rs",
         "disk/check.rs",
         "disk/check_namespaces.rs",
         "disk/check_numbers.rs",

@@ -21,7 +21,7 @@
 //! | `restore` | an image becomes a script: a file for each kind, and `plan` | `image`, a little of `inspect` |
 //! | `precheck` | what cannot be frozen: a file for each kind of object, and `survey` of all | all above |
 //! | `likeness` | how a clone differs from its image | `capture`, `restore` |
-//! | `clone` | the holder, and the making of clones | `restore`, `likeness` |
+//! | `clone` | the holder, the making of clones, their pages worth sharing | `restore`, `likeness` |
 //! | `disk` | an image as files: saving, loading, checking all that was read | `clone`, `restore` |
 //! | `freeze` | the verbs: freezing, and taking a tree from one pid namespace to another | all |
 //!
@@ -57,18 +57,21 @@ mod stop;
 mod subject;
 mod trampoline;
 
+pub use bpf::accept_queue::AcceptQueues;
 pub use bpf::task_iterator::TaskIterator;
 pub use bpf::touched::{Entries, Since, Touched};
 pub use capture::generators::Generator;
 pub use clone::error::CloneError;
 pub use clone::frozen::Frozen;
 pub use clone::holder::{Holder, program};
+pub use clone::page_offer::{Offer, is_of_the_moment, not_offered, offer};
+pub use clone::page_sample::{HeldPages, SampledArea, SampledPage, Sampling, has_gone};
 pub use clone::revival::{Revived, revive};
 pub use clone::start::{Going, Handoff, Ready, Target};
 pub use disk::image_file::{
     ImageFile, ImageFileError, Kind, VERSION, open_image_file, read_image_file, write_image_file,
 };
-pub use disk::load::{LONGEST_TREE, LoadError, adopt, load, put_anew};
+pub use disk::load::{LONGEST_TREE, LoadError, adopt, fold, load, put_anew};
 pub use disk::needed_calls::NeededCall;
 pub use disk::powers::Powers;
 pub use freeze::migrate::{Bed, MigrateError, Moved, migrate};
@@ -79,4 +82,4 @@ pub use inspect::descriptors::Outside;
 pub use likeness::Difference;
 pub use precheck::survey::{survey, written_mappings};
 pub use refusal::{FreezeError, Refusal};
-pub use subject::{Given, GivenNetwork, Subject};
+pub use subject::{Given, GivenNetwork, GivenPlace, Subject};

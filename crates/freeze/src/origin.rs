@@ -1,6 +1,7 @@
 //! Where a holder copies memory from: processes that stand still, or a file that has it all.
 
 use crate::image::{Content, ContentKind, Image};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Where memory comes from.
@@ -24,6 +25,26 @@ pub(crate) enum Origin {
         /// Where memory begins in it.
         start: u64,
     },
+    /// Several files: own pages area after area in pieces, what files without a name have in the first.
+    Chain {
+        /// Their paths, as the holder sees them.
+        paths: Vec<String>,
+        /// The pieces in their order: where each lies in its file.
+        extents: Vec<Extent>,
+        /// Where in the first file begins what files without a name have.
+        contents: u64,
+    },
+}
+
+/// A piece of memory in one of several files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Extent {
+    /// Which file it lies in.
+    pub(crate) file: u8,
+    /// Where in that file.
+    pub(crate) at: u64,
+    /// Its length in bytes.
+    pub(crate) length: u64,
 }
 
 /// What the content of a file is read from.
@@ -73,6 +94,7 @@ impl Origin {
         match self {
             Self::Processes { sources, .. } => format!("/proc/{}/mem", sources.get(process).copied().unwrap_or(0)),
             Self::File { path, .. } => path.clone(),
+            Self::Chain { paths, .. } => paths.first().cloned().unwrap_or_default(),
         }
     }
 
@@ -90,14 +112,7 @@ impl Origin {
             Self::File { path, start } => {
                 (Source::Own(path.clone()), Some(start + image.memory() + before(image, number)))
             }
-        }
-    }
-
-    /// Where the first page lies, if the pages do not lie where they did in memory.
-    pub(crate) fn cursor(&self) -> Option<u64> {
-        match self {
-            Self::Processes { .. } => None,
-            Self::File { start, .. } => Some(*start),
+            Self::Chain { contents, .. } => (Source::Own(self.memory(0)), Some(contents + before(image, number))),
         }
     }
 }

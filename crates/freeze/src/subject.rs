@@ -2,6 +2,9 @@
 
 use crate::bpf::task_iterator::TaskIterator;
 use crate::inspect::descriptors::Outside;
+use crate::refusal::FreezeError;
+use pando_kernel::process::{held::HeldProcess, pidfd};
+use pando_kernel::{CallError, Context};
 use std::net::IpAddr;
 
 /// The processes to freeze, and what of them is outside.
@@ -9,6 +12,8 @@ use std::net::IpAddr;
 pub struct Subject<'a> {
     /// The first process of the pid namespace whose processes are frozen.
     pub init: i32,
+    /// The same process, as its maker holds it: nobody is frozen whom its pid leads to once it has ended.
+    pub held: Option<&'a HeldProcess>,
     /// Whether it is one of them, rather than somebody else's who waits for them.
     pub whole: bool,
     /// The number of a terminal whose other end is outside, and which each clone has already: its console.
@@ -28,6 +33,20 @@ pub struct Subject<'a> {
     pub network: Option<&'a GivenNetwork>,
     /// What tells of processes while they stand still; without it each is asked, and they stand still for longer.
     pub task_iterator: Option<&'a TaskIterator>,
+}
+
+impl Subject<'_> {
+    /// Its first process, held by another task, which has no descriptors of this one's.
+    pub(crate) fn held_again(&self) -> Result<Option<HeldProcess>, CallError> {
+        let hold = |held: &HeldProcess| pidfd::open(held.pid()).map(|process| HeldProcess::new(held.pid(), process));
+        self.held.map(hold).transpose().context(|| "finding the first process".into())
+    }
+
+    /// Looks whether what was found by its first process's pid until now was found of that.
+    pub(crate) fn is_there(&self) -> Result<(), FreezeError> {
+        let has_ended = self.held.is_some_and(HeldProcess::has_ended);
+        if has_ended { Err(FreezeError::Restless("their first process has ended".into())) } else { Ok(()) }
+    }
 }
 
 /// A place where each guest of a kind has something mounted.
@@ -54,10 +73,21 @@ impl Given {
 pub struct GivenNetwork {
     /// The name of its device; none without one.
     pub device: Option<String>,
-    /// The addresses that it was given; none where it gets them itself, and what it has made of its device is its own.
-    pub addresses: Option<Vec<IpAddr>>,
+    /// What its device was given; none where it gets that itself, and what it has made of its device is its own.
+    pub place: Option<GivenPlace>,
     /// What each guest's is set to.
     pub settings: Vec<(String, String)>,
+}
+
+/// What a guest's network device is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenPlace {
+    /// The addresses, each with how many bits of it are the network's.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The routers by which everything else is reached.
+    pub gateways: Vec<IpAddr>,
+    /// The hardware address of the device.
+    pub hardware: Vec<u8>,
 }
 
 #[cfg(test)]

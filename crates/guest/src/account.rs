@@ -73,6 +73,21 @@ impl Account {
         }
     }
 
+    /// Adds further groups, each a name or a number, by the text of the guest's /etc/group.
+    ///
+    /// # Errors
+    ///
+    /// Where the guest has no group of that name.
+    pub fn join(&mut self, further: &[String], group: &str) -> Result<(), AccountError> {
+        for name in further {
+            let gid = find_group(name, group)?;
+            if gid != self.gid && !self.groups.contains(&gid) && self.groups.len() < MOST_GROUPS {
+                self.groups.push(gid);
+            }
+        }
+        Ok(())
+    }
+
     /// Whether `wanted` can be resolved without looking into the guest.
     pub fn is_plain_root(wanted: &str) -> bool {
         matches!(wanted, "" | "root" | "0" | "0:0" | "root:root")
@@ -189,6 +204,14 @@ mod tests {
         let account = Account::resolve("www:adm", PASSWD, GROUP).unwrap();
         assert_eq!((account.gid, account.groups.len()), (4, 0));
         assert_eq!(Account::resolve("1234:99", PASSWD, GROUP).unwrap().gid, 99);
+    }
+
+    #[test]
+    fn further_groups_are_joined_once() {
+        let mut account = Account::resolve("www", PASSWD, GROUP).unwrap();
+        account.join(&["adm".into(), "44".into(), "44".into(), "33".into()], GROUP).unwrap();
+        assert_eq!(account.groups, [4, 44]);
+        assert_eq!(account.join(&["nobody".into()], GROUP), Err(AccountError::NoGroup("nobody".into())));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Holding a guest to its profile's devices.
 
+use crate::policy::devices::Rule;
 use crate::policy::{devices, profile};
 use pando_api::Profile;
 use pando_kernel::bpf::{self, Hook};
@@ -42,6 +43,32 @@ fn program(profile: Profile) -> Result<&'static OwnedFd, CallError> {
     let instructions = devices::program(&profile::of(profile).devices());
     let loaded = bpf::load_device_program(&instructions, NAME).context(|| "loading the list of devices".into())?;
     Ok(place.get_or_init(|| loaded))
+}
+
+/// Lets a guest that is held to its profile's devices use these too. It is for a place where nothing of the guest's
+/// runs yet, and that this process holds.
+///
+/// # Errors
+///
+/// The kernel's. Where no list could be put in force there is none to add to.
+pub fn widen(profile: Profile, more: &[Rule], field: &Field, slot: u32) -> Result<(), CallError> {
+    if let Some(group) = field.plot(slot).guest() {
+        let doing = || format!("allowing devices to {}", group.display());
+        let directory = File::open(&group).context(doing)?;
+        let rules: Vec<Rule> = profile::of(profile).devices().into_iter().chain(more.iter().copied()).collect();
+        let wider = bpf::load_device_program(&devices::program(&rules), NAME).context(doing)?;
+        let (before, hook) = (program(profile)?.as_fd(), Hook::CgroupDevice);
+        return match bpf::replace_at_cgroup(wider.as_fd(), directory.as_fd(), hook, before) {
+            // This kernel let no list come into force.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => done.context(doing),
+        };
+    }
+    let Some(seat) = field.seat("devices") else { return Ok(()) };
+    let path = seat.of_plot(slot).group.join("devices.allow");
+    more.iter().try_for_each(|rule| {
+        std::fs::write(&path, rule.to_string()).context(|| format!("writing '{rule}' to {}", path.display()))
+    })
 }
 
 fn by_controller(profile: Profile, group: &Path) -> Result<(), CallError> {

@@ -1,8 +1,9 @@
 //! A guest's /dev: a small file system with the nodes that every program expects, and no others.
 
+use crate::host_device::HostDevice;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
 use std::io::Write;
@@ -38,7 +39,7 @@ pub fn tree(owner: u32) -> Result<Tree, CallError> {
     let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;
     let tree = Tree::new("tmpfs", &options, attributes)?;
     for (name, major, minor) in NODES {
-        tree.make_device(name, 0o666, major, minor)?;
+        tree.make_device(name, FileType::CharacterDevice, 0o666, (major, minor))?;
         permit(&tree, name, 0o666)?;
         own(&tree, name, owner)?;
     }
@@ -55,6 +56,32 @@ pub fn tree(owner: u32) -> Result<Tree, CallError> {
     permit(&tree, GENERATION, 0o444)?;
     own(&tree, GENERATION, owner)?;
     Ok(tree)
+}
+
+/// Adds nodes of the host's devices to one that [`tree`] made, before anything of its guest has run: nobody has put
+/// anything there. Each is a node of the guest's own, as all the others are, and the host's inode stays the host's.
+///
+/// # Errors
+///
+/// The kernel's; EEXIST where the name is taken.
+pub fn give(tree: &Tree, owner: u32, devices: &[HostDevice]) -> Result<(), CallError> {
+    for device in devices {
+        let parents = device.name.match_indices('/').map(|(at, _)| &device.name[..at]);
+        for parent in parents {
+            match rustix::fs::mkdirat(tree, parent, Mode::from_raw_mode(0o755)) {
+                Err(rustix::io::Errno::EXIST) => {}
+                made => {
+                    made.context(|| format!("making /dev/{parent}"))?;
+                    permit(tree, parent, 0o755)?;
+                    own(tree, parent, owner)?;
+                }
+            }
+        }
+        tree.make_device(&device.name, device.kind, device.mode, device.numbers)?;
+        permit(tree, &device.name, device.mode)?;
+        own(tree, &device.name, owner)?;
+    }
+    Ok(())
 }
 
 /// 128 random bits, as 32 hexadecimal digits and a line's end.

@@ -41,7 +41,7 @@ pub(crate) fn own(given: &OwnedFd) -> Result<Option<OwnedFd>, CallError> {
 fn node(minor: u32, flags: OFlags) -> Result<OwnedFd, CallError> {
     let tree = place()?;
     let tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
-    tree.make_device(NAME, PERMISSIONS, MEMORY, minor)?;
+    tree.make_device(NAME, FileType::CharacterDevice, PERMISSIONS, (MEMORY, minor))?;
     let opened = rustix::fs::openat(&*tree, NAME, flags | OFlags::CLOEXEC, Mode::empty());
     let unlinked = rustix::fs::unlinkat(&*tree, NAME, AtFlags::empty());
     let ready = |node: OwnedFd| {

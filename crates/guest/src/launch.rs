@@ -7,8 +7,10 @@ use crate::root::Owner;
 use crate::shim::ShimLink;
 use crate::volume;
 use pando_api::Volume;
+use pando_kernel::file::operator_path::OperatorPath;
 use pando_kernel::mistake::planted;
 use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::process::{held::HeldProcess, identity::ProcessId};
 use pando_kernel::{CallError, Context, memory, socket::packet};
 use pando_limit::view::View;
 use pando_shim::{ADMITTED, IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
@@ -23,23 +25,27 @@ use std::path::{Path, PathBuf};
 pub struct Supplies<'a> {
     /// The volumes of the spec.
     pub volumes: &'a [Volume],
+    /// What their paths lead to, in the same order.
+    pub volume_sources: &'a [OperatorPath],
     /// The ids that the guest has on the host.
     pub owner: Option<Owner<'a>>,
     /// The guest's root file system, detached.
     pub root: Option<Tree>,
     /// The cgroup to be born in.
     pub cgroup: Option<PathBuf>,
+    /// What /dev is to be, where that is there already.
+    pub dev: Option<&'a Tree>,
     /// An empty directory of the host.
     pub empty: Option<&'a Path>,
     /// A directory of the host that holds nothing but those of [`crate::plan::STAGE`], empty.
     pub stage: Option<&'a Path>,
     /// The caller's standard descriptors, or the socket for a terminal's master.
     pub stdio: &'a [OwnedFd],
-    /// The pid of the guest's first process on the host.
-    pub init: Option<i32>,
+    /// The guest's first process, held by its descriptor.
+    pub first: Option<&'a HeldProcess>,
     /// The process whose mounts are seen in place of the first process's, and whose objects of System V: one in a
     /// transaction's view.
-    pub view_of: Option<i32>,
+    pub view_of: Option<ProcessId>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
     /// A socket to the process that answers system calls.
@@ -110,13 +116,17 @@ pub fn admit(report: &OwnedFd) -> Result<(), CallError> {
 
 /// Wakes the process at the other end of `report`, to which the rest of its plan will go in a moment, on another
 /// processor than this thread runs on. To wake one that sleeps takes an eighth of what a start takes.
-pub fn rouse(report: &OwnedFd, process: i32) -> std::io::Result<()> {
-    let process = Pid::from_raw(process);
+pub fn rouse(report: &OwnedFd, first: &HeldProcess) -> std::io::Result<()> {
+    let process = Pid::from_raw(first.pid());
     let allowed = sched_getaffinity(process)?;
     let mut others = allowed;
     others.unset(sched_getcpu());
     if others.count() > 0 {
         sched_setaffinity(process, &others)?;
+        if first.has_ended() {
+            // Its number was another's, which goes on as it was.
+            return sched_setaffinity(process, &allowed).map_err(Into::into);
+        }
         packet::send(report, &roused(&allowed), &[])?;
     }
     Ok(())
@@ -157,7 +167,10 @@ impl<'a> Supplies<'a> {
             Want::Root => {
                 self.root.take().map(own).ok_or_else(missing).context(|| "looking for the root file system".into())
             }
-            Want::Devices => devices::tree(first_id).map(own),
+            Want::Devices => match self.dev {
+                Some(tree) => Ok(Supply::Lent(tree.as_fd())),
+                None => devices::tree(first_id).map(own),
+            },
             Want::HostSys => read_only(Path::new("/sys")).map(own),
             Want::Empty(_) => self.directory(self.empty, want),
             Want::Stage => self.directory(self.stage, want),
@@ -168,13 +181,19 @@ impl<'a> Supplies<'a> {
                 read_only(hosts).map(own)
             }
             Want::Volume(number) => {
-                volume::tree(&self.volumes[number], self.owner.map(|owner| owner.namespace)).map(own)
+                let found = self.volumes.get(number).zip(self.volume_sources.get(number));
+                let (one, source) = found.ok_or_else(missing).context(|| format!("looking for {want:?}"))?;
+                volume::tree(one, source, self.owner.map(|owner| owner.namespace)).map(own)
             }
             Want::Namespace(name) => {
-                let init = self.init.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
-                let owner = self.view_of.filter(|_| ["mnt", "ipc"].contains(&name)).unwrap_or(init);
-                let path = format!("/proc/{owner}/ns/{name}");
-                File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
+                let first =
+                    self.first.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
+                let open = |pid: i32| File::open(format!("/proc/{pid}/ns/{name}"));
+                let opened = match self.view_of.filter(|_| ["mnt", "ipc"].contains(&name)) {
+                    Some(holder) => holder.opened(open).map(OwnedFd::from),
+                    None => first.namespace(name),
+                };
+                opened.map(Supply::Own).context(|| format!("opening the {name} namespace of a process"))
             }
             // Mistake on purpose: a guest's process has the host's root open.
             Want::Stdio(0) if planted("hosts-root-as-input") => {

@@ -21,6 +21,7 @@ pub mod devices;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod given_device;
+pub mod host_device;
 pub mod launch;
 pub mod mask;
 pub mod name;

@@ -48,12 +48,12 @@ fn lately_private(host_filter: &HostFilter, expose: &[PathBuf], leave_out: &[Pat
 }
 
 /// Whether something is exposed that a stranger to the host cannot read, so that the guest has to see with root's eyes.
+/// `expose` has paths as they were given, and where they lead.
 pub fn shows_private(expose: &[PathBuf]) -> bool {
     let closed = |path: &Path| {
-        let Ok(real) = path.canonicalize() else { return false };
-        // To get to it takes leave to search each directory above.
-        let on_the_way = real.ancestors().skip(1).any(|above| lacks(above, 0o001));
-        on_the_way || is_private(&real)
+        // To get to it takes leave to search each directory above. Where a link leads is among them as well.
+        let on_the_way = path.ancestors().skip(1).any(|above| lacks(above, 0o001));
+        path.symlink_metadata().is_ok() && (on_the_way || is_private(path))
     };
     // What lies below something hidden is mounted on top, from the host itself.
     let on_top = on_top(expose, &[]);

@@ -40,6 +40,11 @@ impl Places {
         self.root.join("etc/pando/allowed_signers")
     }
 
+    /// The programs that are run when something happens to guests.
+    pub fn hooks(&self) -> PathBuf {
+        self.root.join("etc/pando/hooks.d")
+    }
+
     /// The socket on which the daemon listens.
     pub fn socket(&self) -> PathBuf {
         self.run().join("pando.sock")
@@ -96,9 +101,29 @@ impl Places {
         self.state().join("images")
     }
 
+    /// The directory of the images that were pulled from registries.
+    pub fn pulled(&self) -> PathBuf {
+        self.state().join("pulled")
+    }
+
+    /// The directory of parts of images that arrived whole before their pull broke off.
+    pub fn arrived(&self) -> PathBuf {
+        self.state().join("arrived")
+    }
+
     /// The files of guests that go away with their command.
     pub fn ephemeral(&self) -> PathBuf {
         self.state().join("ephemeral")
+    }
+
+    /// The volumes that are known by their names.
+    pub fn volumes(&self) -> PathBuf {
+        self.state().join("volumes")
+    }
+
+    /// The networks of guests that are known by their names.
+    pub fn networks(&self) -> PathBuf {
+        self.state().join("networks")
     }
 
     /// What is being deleted. Nothing in it is needed.

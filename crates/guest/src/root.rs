@@ -5,7 +5,10 @@
 //! is ever chowned.
 
 use crate::{own_disk, spare};
+use pando_kernel::file::confined::open_again;
 use pando_kernel::file::fs_owner::FsOwner;
+use pando_kernel::file::operator_path::OperatorPath;
+use pando_kernel::filesystem::kernels_own::is_the_kernels_own;
 use pando_kernel::mount::overlay::Overlay;
 use pando_kernel::mount::stranger::seen_by_stranger;
 use pando_kernel::mount::{Attributes, Tree};
@@ -14,7 +17,7 @@ use pando_limit::disk::{Image, Lifted};
 use pando_store::{Backend, LayerId, LayerMounts, Mounted as MountedLayer, Store, StoreError};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::io::Read;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +33,10 @@ const PASSING: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("red
 /// A read-only tree that a guest stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// A directory of the host.
+    /// A directory of Pando's own.
     Tree(PathBuf),
+    /// A directory of the host that the operator named, as it was found. No link is followed on the way to it.
+    Named(PathBuf),
     /// The same as a stranger to the host sees it: what others may not read is read by nobody.
     Seen(PathBuf),
     /// A layer of the store.
@@ -103,7 +108,7 @@ pub fn add_mount_points(root: &Root, resolver: bool) -> Result<(), CallError> {
 fn is_missing(root: &Root, name: &str) -> bool {
     let is_there = |layer: &Layer| match layer {
         // A link is not followed: it is what is there.
-        Layer::Tree(tree) | Layer::Seen(tree) => tree.join(name).symlink_metadata().is_ok(),
+        Layer::Tree(tree) | Layer::Named(tree) | Layer::Seen(tree) => tree.join(name).symlink_metadata().is_ok(),
         Layer::Stored(_) => true,
     };
     !root.layers.iter().any(is_there)
@@ -210,6 +215,11 @@ impl Root {
                     parts.push(tree);
                 }
                 Layer::Tree(path) => parts.push(map(Tree::clone_of(path, false)?)?),
+                Layer::Named(path) => {
+                    let found = OperatorPath::open_again(path);
+                    let found = found.context(|| format!("taking the files at {}", path.display()))?;
+                    parts.push(map(Tree::clone_at(found)?)?);
+                }
                 Layer::Stored(layer) => {
                     let mounts = store.open()?;
                     let MountedLayer { tree, data: objects } = mounts.mount_as(layer, backend(&mounts))?;
@@ -263,13 +273,17 @@ fn is_stale(error: &StoreError) -> bool {
 const MAX_TRIES: u32 = 64;
 
 /// Reads a file of a guest, whose tree or root directory is `root`, as text: no link leads out, nothing but a regular
-/// file is opened, and no more than `most` bytes are read. `None` where there is no such file.
+/// file is opened, and none of the kernel's own (to read /proc/kmsg takes away what others would read), and no more
+/// than
+/// `most` bytes are read. `None` where there is no such file.
 pub fn read_inside(root: BorrowedFd<'_>, path: &str, most: u64) -> std::io::Result<Option<String>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Some(file) = open_inside(root, path, flags)? else { return Ok(None) };
-    if !rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+    // What it is is known before it is opened: opening a device does something.
+    let Some(place) = open_inside(root, path, OFlags::PATH | OFlags::CLOEXEC)? else { return Ok(None) };
+    let is_file = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode).is_file();
+    if !is_file || is_the_kernels_own(&place)? {
         return Ok(None);
     }
+    let file = open_again(place.as_fd(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?;
     let mut bytes = Vec::new();
     std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))

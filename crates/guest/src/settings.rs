@@ -48,7 +48,53 @@ pub const TABLES: &[(&str, &[Key])] = &[
             key("every", "5", "seconds between looks, and between steps"),
             key("relief", "30", "seconds without want before a frozen guest goes on"),
             key("last", "\"restart\"", "the last step: `\"restart\"` or `\"stop\"`"),
+            key(
+                "victim",
+                "\"excess\"",
+                "whose memory goes first, of those above their reservations: `\"excess\"` (furthest above), `\"largest\"`, `\"newest\"`, or `\"share\"` (furthest above for its processor shares)",
+            ),
+            key(
+                "notice",
+                "0",
+                "seconds from telling that a guest is going to be frozen, restarted or stopped to doing it",
+            ),
             key("dry_run", "false", "`true`: it makes events, and does nothing"),
+        ],
+    ),
+    (
+        "memory",
+        &[
+            key(
+                "share",
+                "\"off\"",
+                "whose pages are shared again that are equal: `\"off\"`, `\"clones\"` of one image, or all `\"guests\"` out of images ([memory](memory.md))",
+            ),
+            key(
+                "share_processor",
+                "1.0",
+                "percent of a processor that looking for them and merging them takes on the whole",
+            ),
+            key("share_every", "10", "seconds between looks, at the least"),
+            key("share_fewest", "64", "pages that a mapping has to promise"),
+            key("share_hot", "3", "how often a page may be found rewritten before it counts for nothing"),
+            key("share_hints", "65536", "how many pages are remembered at most"),
+            key(
+                "admit",
+                "\"always\"",
+                "by what is decided whether a guest may start: `\"always\"`, `\"learned\"` or `\"reserved\"` ([memory](memory.md#room-for-one-more))",
+            ),
+            key("overbook", "1.0", "how often the same memory is given away"),
+            key(
+                "guests_memory",
+                "",
+                "what all guests may come to together, as `\"64G\"`; without it all of the machine's memory",
+            ),
+            key(
+                "settle",
+                "30",
+                "seconds after which a guest is counted for what it has, not for what its kind may come to",
+            ),
+            key("reclaim_idle", "", "seconds for which a guest has to be idle before its memory is taken back"),
         ],
     ),
     (
@@ -60,6 +106,11 @@ pub const TABLES: &[(&str, &[Key])] = &[
                 "require_signature",
                 "false",
                 "`true`: an image that is imported has to be signed by one of the signers",
+            ),
+            key(
+                "keep",
+                "\"off\"",
+                "how much of images of registries stays that no guest stands on, and how long after their last use: `\"20G, 30d\"`; `\"off\"`: all of it",
             ),
         ],
     ),
@@ -84,10 +135,22 @@ pub const TABLES: &[(&str, &[Key])] = &[
                 "which is favoured when transactions meet: `\"priority\"`, `\"first\"` or `\"oldest\"`",
             ),
             key(
+                "gate",
+                "\"auto\"",
+                "what keeps others from seeing a commit on the host half done: `\"auto\"` (the best that there is; `bpf` for commands that run for a quarter of a second or longer), `\"bpf\"`, `\"hold\"`, `\"fanotify\"`, `\"freeze\"` or `\"none\"`",
+            ),
+            key(
                 "keep",
                 "\"off\"",
                 "how much is kept of commits so that they can be undone, and how long: `\"2G, 30d\"`",
             ),
+            key(
+                "users",
+                "[]",
+                "who may have [transactions](transactions-users.md) without being root: users, and with `@` groups, by name or number, as `[\"alice\", \"@staff\"]`",
+            ),
+            key("users_at_once", "4", "how many such transactions each of them may have at once"),
+            key("users_room", "\"256M\"", "how much memory the changes of one of them may take"),
         ],
     ),
 ];
@@ -107,7 +170,7 @@ pub enum Effect {
 pub fn effect(table: &str) -> Effect {
     match table {
         "transactions" | "images" => Effect::Always,
-        "watchdog" | "logs" | "metrics" => Effect::Reload,
+        "watchdog" | "memory" | "logs" | "metrics" => Effect::Reload,
         _ => Effect::NextDaemon,
     }
 }
@@ -314,6 +377,18 @@ mod tests {
         }
         let advice = "docs/configuration.md: PANDO_WRITE_DOCS=1 cargo test -p pando-guest the_page writes it anew";
         assert!(found == text(), "{advice}");
+    }
+
+    #[test]
+    fn the_usual_values_of_sharing_are_those_that_it_has_without_settings() {
+        let (_, keys) = TABLES.iter().find(|(table, _)| *table == "memory").unwrap();
+        let keys = keys.iter().filter(|key| !key.usual.is_empty());
+        let lines: String = keys.map(|key| format!("{} = {}\n", key.name, key.usual)).collect();
+        let settings = Settings::parse(Path::new("p"), &format!("[memory]\n{lines}"));
+        let (rules, problems) = settings.table::<pando_limit::admission::Rules>("memory");
+        assert_eq!((rules, problems), (pando_limit::admission::Rules::default(), Vec::new()));
+        let (rules, problems) = settings.table::<pando_limit::page_sharing::Rules>("memory");
+        assert_eq!((rules, problems), (pando_limit::page_sharing::Rules::default(), Vec::new()));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod apply;
 pub mod block_device;
 pub mod ceilings;
@@ -28,11 +29,14 @@ pub mod entitlement;
 pub mod fuzz;
 pub mod governor;
 pub mod groups;
+pub mod idleness;
+pub mod learned;
 pub mod limits;
 pub mod machine;
 pub mod meter;
 pub mod oom;
 pub mod open_files;
+pub mod page_sharing;
 pub mod process_bound;
 pub mod quantity;
 pub mod quota;

@@ -5,11 +5,17 @@
 //! what it has open (RLIMIT_NOFILE, soft), until there is room again. Where the kernel does not let this process bound
 //! others, or processes were faster, the one that holds the most is ended. The hard bound that needs no looking is
 //! `pids` × `files`.
+//!
+//! Counting many takes tens of milliseconds, in which who was counted may end and its pid become another's, of the
+//! host. So whoever is ended or bounded is first known by more than its pid, and seen in the group after that.
 
 use crate::groups::{Controller, Groups};
+use pando_kernel::cgroup::tree::{self, Bounds};
+use pando_kernel::mistake::planted;
+use pando_kernel::process::{held::HeldProcess, identity::ProcessId, pidfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 /// How often open files are counted.
 pub const EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -46,20 +52,52 @@ pub enum Deed {
     },
 }
 
+/// What came of a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// This was done.
+    Done(Deed),
+    /// One process is to be ended: see [`Victim::end`].
+    TooMany(Victim),
+}
+
+/// The process that held the most when all were counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    pid: i32,
+    held: u64,
+    open: u64,
+}
+
+impl Victim {
+    /// Ends it, if it is one of the groups' processes still: its pid may have become another's since it was counted.
+    pub fn end(self, groups: &Groups) -> Deed {
+        let Self { pid, held, open } = self;
+        let Ok(process) = pidfd::open(pid).map(|process| HeldProcess::new(pid, process)) else { return Deed::Nothing };
+        // It is theirs if they have its pid while it has not ended.
+        let is_theirs =
+            process.opened(|pid| Ok(processes(groups).contains(&pid))).unwrap_or(false) || planted("pids-are-believed");
+        match is_theirs && process.signal(Signal::KILL.as_raw()).is_ok() {
+            true => Deed::Ended { pid, held, open },
+            false => Deed::Nothing,
+        }
+    }
+}
+
 /// Looks after one set of processes.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
-    /// What those that are bounded might have had before.
-    before: BTreeMap<i32, Option<u64>>,
+    /// What those that are bounded might have had before, by pid.
+    before: BTreeMap<i32, (ProcessId, Option<u64>)>,
 }
 
 impl OpenFiles {
     /// Counts, and does what has to be done for at most `most` to be open.
-    pub fn look(&mut self, groups: &Groups, most: u64) -> Deed {
+    pub fn look(&mut self, groups: &Groups, most: u64) -> Look {
         let held: Vec<(i32, u64)> = processes(groups).into_iter().map(|pid| (pid, count(pid))).collect();
         let open: u64 = held.iter().map(|(_, held)| held).sum();
         let decision = decide(open, most, !self.before.is_empty());
-        match decision {
+        let done = match decision {
             Decision::Nothing => Deed::Nothing,
             Decision::Lift => {
                 self.lift();
@@ -67,42 +105,64 @@ impl OpenFiles {
             }
             Decision::Bound => {
                 let first = self.before.is_empty();
-                let all = held.iter().all(|(pid, held)| self.bound(*pid, *held));
+                let all = identified(&held, groups).into_iter().all(|(process, held)| self.bound(process, held));
                 match (all, first) {
                     (true, true) => Deed::Bounded { open },
                     (true, false) => Deed::Nothing,
-                    (false, _) => end(&held, open),
+                    (false, _) => return victim(&held, open),
                 }
             }
-            Decision::End => end(&held, open),
-        }
+            Decision::End => return victim(&held, open),
+        };
+        Look::Done(done)
     }
 
     /// Lifts the bounds that were set.
     pub fn lift(&mut self) {
-        for (pid, current) in std::mem::take(&mut self.before) {
-            if let Some(pid) = Pid::from_raw(pid)
+        for (process, current) in std::mem::take(&mut self.before).into_values() {
+            if process.is_there()
+                && let Some(pid) = Pid::from_raw(process.pid)
                 && let Ok(now) = limits(pid)
             {
-                let _ = prlimit(Some(pid), Resource::Nofile, Rlimit { current, ..now });
+                let _ = set(process, Rlimit { current, ..now });
             }
         }
     }
 
     /// Whether it could be bounded, or has gone.
-    fn bound(&mut self, raw: i32, held: u64) -> bool {
-        let Some(pid) = Pid::from_raw(raw) else { return true };
+    fn bound(&mut self, process: ProcessId, held: u64) -> bool {
+        let Some(pid) = Pid::from_raw(process.pid) else { return true };
         let Ok(now) = limits(pid) else { return true };
         // The lowest number that is free counts, not how many there are: what is open lies below, or a gap is left.
-        let set = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(held), ..now });
-        match set {
-            Ok(_) => {
-                self.before.entry(raw).or_insert(now.current);
+        match set(process, Rlimit { current: Some(held), ..now }) {
+            Ok(()) => {
+                let is_known = self.before.get(&process.pid).is_some_and(|(known, _)| *known == process);
+                if !is_known {
+                    self.before.insert(process.pid, (process, now.current));
+                }
                 true
             }
             Err(error) => error == rustix::io::Errno::SRCH,
         }
     }
+}
+
+/// Gives a process this limit. One that has its pid by now goes on as it was.
+fn set(process: ProcessId, limit: Rlimit) -> rustix::io::Result<()> {
+    let pid = Pid::from_raw(process.pid);
+    let before = prlimit(pid, Resource::Nofile, limit)?;
+    if !process.is_there() {
+        let _ = prlimit(pid, Resource::Nofile, before);
+        return Err(rustix::io::Errno::SRCH);
+    }
+    Ok(())
+}
+
+/// Those that were counted, known by when they started, as far as the groups have them still.
+fn identified(held: &[(i32, u64)], groups: &Groups) -> Vec<(ProcessId, u64)> {
+    let known: Vec<_> = held.iter().filter_map(|(pid, held)| Some((ProcessId::of(*pid).ok()?, *held))).collect();
+    let theirs: HashSet<i32> = processes(groups).into_iter().collect();
+    known.into_iter().filter(|(process, _)| theirs.contains(&process.pid)).collect()
 }
 
 enum Decision {
@@ -121,12 +181,9 @@ fn decide(open: u64, most: u64, bounded: bool) -> Decision {
     }
 }
 
-fn end(held: &[(i32, u64)], open: u64) -> Deed {
-    let Some((pid, most)) = held.iter().max_by_key(|(_, held)| *held) else { return Deed::Nothing };
-    if let Some(pid) = Pid::from_raw(*pid) {
-        let _ = rustix::process::kill_process(pid, Signal::KILL);
-    }
-    Deed::Ended { pid: *pid, held: *most, open }
+fn victim(held: &[(i32, u64)], open: u64) -> Look {
+    let most = held.iter().max_by_key(|(_, held)| *held);
+    most.map_or(Look::Done(Deed::Nothing), |(pid, held)| Look::TooMany(Victim { pid: *pid, held: *held, open }))
 }
 
 /// The limits of a process as they are (prlimit(2) would ask for a privilege that reading /proc does not).
@@ -144,19 +201,7 @@ fn limits(pid: Pid) -> std::io::Result<Rlimit> {
 fn processes(groups: &Groups) -> Vec<i32> {
     // In version 1 the whole tree of a guest is in one group; in version 2 its own may have groups below.
     let top = groups.inner().cloned().or_else(|| Some(groups.seat(Controller::Pids)?.group.clone()));
-    let mut left: Vec<PathBuf> = top.into_iter().collect();
-    let mut found = Vec::new();
-    while let Some(group) = left.pop() {
-        let text = crate::usage::text(Some(group.join("cgroup.procs")));
-        found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
-        if found.len() >= MOST {
-            break;
-        }
-        let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
-        left.extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
-    }
-    found.truncate(MOST);
-    found
+    top.map(|top| tree::members(&top, "cgroup.procs", Bounds { ids: MOST, ..Bounds::ALL }).ids).unwrap_or_default()
 }
 
 fn count(pid: i32) -> u64 {
@@ -179,6 +224,24 @@ mod tests {
         assert!(matches!(decide(111, 100, true), Decision::End));
         assert!(matches!(decide(95, 100, true), Decision::Nothing), "not to and fro");
         assert!(matches!(decide(89, 100, true), Decision::Lift));
+    }
+
+    #[test]
+    fn who_has_the_pid_of_one_that_was_bounded_or_is_to_be_goes_on_as_it_was() {
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let own = ProcessId::of(other.id().cast_signed()).unwrap();
+        let pid = Pid::from_raw(own.pid).unwrap();
+        let before = limits(pid).unwrap();
+        let former = ProcessId { started: own.started - 1, ..own };
+        let mut files = OpenFiles::default();
+        let bounded = (files.bound(former, 3), files.before.is_empty(), limits(pid).unwrap());
+        files.before.insert(own.pid, (former, Some(3)));
+        files.lift();
+        let lifted = limits(pid).unwrap();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(bounded, (true, true, before));
+        assert_eq!(lifted, before);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::apply::write;
 use crate::groups::{Controller, Groups};
+use crate::usage::Usage;
 use pando_kernel::{CallError, Context};
 use std::io;
 use std::path::Path;
@@ -23,6 +24,40 @@ pub fn reclaim(groups: &Groups, bytes: u64) -> Result<(), CallError> {
         // Less than that could be had.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
         done => done.context(|| format!("writing {bytes} to {}", file.display())),
+    }
+}
+
+/// Takes back all that can be had without anybody's noticing but by its speed, page cache first; how many bytes that
+/// was. Blocking.
+///
+/// Version 1 has a file for that (memory.force_empty), which lowers no limit: nobody is killed for it. Where memory is
+/// not counted for groups nothing is taken.
+pub fn reclaim_all(groups: &Groups) -> Result<u64, CallError> {
+    let before = Usage::memory(groups);
+    if groups.is_legacy(Controller::Memory) {
+        let Some(file) = groups.file(Controller::Memory, "memory.force_empty") else { return Ok(0) };
+        unless_busy(write(&file, "0")).context(|| format!("writing to {}", file.display()))?;
+    } else {
+        let Some(file) = groups.file(Controller::Memory, "memory.reclaim") else { return Ok(0) };
+        let what = || format!("writing to {}", file.display());
+        match unless_busy(write(&file, &format!("{before} swappiness=0"))) {
+            // Before Linux 6.9 the kernel decides itself what goes first.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            done => done.context(what)?,
+        }
+        let left = Usage::memory(groups);
+        if left > 0 {
+            unless_busy(write(&file, &left.to_string())).context(what)?;
+        }
+    }
+    Ok(before.saturating_sub(Usage::memory(groups)))
+}
+
+/// Less could be had than was asked for.
+fn unless_busy(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => Ok(()),
+        done => done,
     }
 }
 
@@ -56,6 +91,22 @@ mod tests {
         let groups = Groups::find(|_| Some(Seat { unified: false, group: directory.path().to_owned() }), None);
         reclaim(&groups, 1000).unwrap();
         assert_eq!(std::fs::read_to_string(path("memory.limit_in_bytes")).unwrap(), "9000");
+    }
+
+    #[test]
+    fn all_is_asked_for_in_the_words_of_each_version() {
+        let asked = |unified: bool, usage: &str, file: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::write(directory.path().join(usage), "7000").unwrap();
+            std::fs::write(directory.path().join(file), "").unwrap();
+            let groups = Groups::find(|_| Some(Seat { unified, group: directory.path().to_owned() }), None);
+            assert_eq!(reclaim_all(&groups).unwrap(), 0, "these files take nothing");
+            std::fs::read_to_string(directory.path().join(file)).unwrap()
+        };
+        assert_eq!(asked(false, "memory.usage_in_bytes", "memory.force_empty"), "0");
+        assert!(asked(true, "memory.current", "memory.reclaim").starts_with("7000"));
+        let none = Groups::find(|_| None, None);
+        assert_eq!(reclaim_all(&none).unwrap(), 0);
     }
 
     #[test]

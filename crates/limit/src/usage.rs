@@ -15,6 +15,8 @@ pub struct Usage {
     pub memory: u64,
     /// Bytes of that memory that are page cache.
     pub cache: u64,
+    /// Bytes of the page cache that nobody has used for long: what is left without them is the working set.
+    pub inactive: u64,
     /// Bytes that lie in swap now.
     pub swap: u64,
     /// How often the kernel killed a process for want of memory within the limit.
@@ -38,6 +40,7 @@ impl Usage {
             throttled_ns,
             memory: held.now(),
             cache: held.cache(),
+            inactive: held.inactive(),
             swap: held.swap(),
             oom_kills: held.killed(),
             pids: number(groups.file(Controller::Pids, "pids.current")),
@@ -49,6 +52,12 @@ impl Usage {
     /// How many of their processes the kernel has killed for want of memory.
     pub fn oom_kills(groups: &Groups) -> u64 {
         Memory::of(groups).killed()
+    }
+
+    /// Bytes of memory that are worked with: without page cache that nobody has used for long.
+    pub fn working_set(groups: &Groups) -> u64 {
+        let held = Memory::of(groups);
+        held.now().saturating_sub(held.inactive())
     }
 
     /// Bytes of memory alone: one read.
@@ -100,6 +109,10 @@ impl<'a> Memory<'a> {
 
     fn cache(&self) -> u64 {
         self.stat(if self.legacy { "total_cache" } else { "file" })
+    }
+
+    fn inactive(&self) -> u64 {
+        self.stat(if self.legacy { "total_inactive_file" } else { "inactive_file" })
     }
 
     fn swap(&self) -> u64 {
@@ -158,7 +171,7 @@ mod tests {
                 ("cpuacct.usage", "5000\n"),
                 ("cpu.stat", "nr_periods 1\nthrottled_time 70\n"),
                 ("memory.usage_in_bytes", "4096\n"),
-                ("memory.stat", "cache 1\ntotal_cache 2048\ntotal_swap 9\n"),
+                ("memory.stat", "cache 1\ntotal_cache 2048\ntotal_inactive_file 1024\ntotal_swap 9\n"),
                 ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
                 ("pids.current", "7\n"),
                 ("blkio.throttle.io_service_bytes_recursive", "8:0 Read 10\n8:0 Write 20\n9:0 Read 1\nTotal 31\n"),
@@ -169,6 +182,7 @@ mod tests {
             throttled_ns: 70,
             memory: 4096,
             cache: 2048,
+            inactive: 1024,
             swap: 9,
             oom_kills: 3,
             pids: 7,
@@ -185,7 +199,7 @@ mod tests {
             &[
                 ("cpu.stat", "usage_usec 5\nnr_periods 1\nthrottled_usec 7\n"),
                 ("memory.current", "4096\n"),
-                ("memory.stat", "anon 1\nfile 2048\nfile_mapped 5\n"),
+                ("memory.stat", "anon 1\nfile 2048\nfile_mapped 5\ninactive_file 1024\n"),
                 ("memory.swap.current", "9\n"),
                 ("memory.events", "oom 4\noom_kill 3\n"),
                 ("pids.current", "7\n"),
@@ -197,6 +211,7 @@ mod tests {
             throttled_ns: 7000,
             memory: 4096,
             cache: 2048,
+            inactive: 1024,
             swap: 9,
             oom_kills: 3,
             pids: 7,

@@ -1,9 +1,14 @@
 //! A bundle: its configuration, read, and refused where it asks for what this runtime cannot do.
 
+use crate::agent::Agent;
+use crate::dialect;
 use crate::log::Log;
+use crate::plan::memory_policy::MemoryPolicy;
+use crate::plan::namespaces;
 use anyhow::{Context, Result, bail};
-use oci_spec::runtime::{LinuxNamespaceType, Process, Spec};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use oci_spec::runtime::{Capabilities, LinuxNamespaceType, Process, Spec};
+use pando_kernel::file::confined::{Links, Root};
+use rustix::fs::{CWD, Mode, OFlags};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -28,13 +33,21 @@ impl Bundle {
         let path = fs::canonicalize(path).with_context(|| format!("opening the bundle {}", path.display()))?;
         let file = path.join("config.json");
         let bytes = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
-        let text: Value = serde_json::from_slice(&bytes).with_context(|| format!("reading {}", file.display()))?;
+        let mut text: Value = serde_json::from_slice(&bytes).with_context(|| format!("reading {}", file.display()))?;
+        let left_out = dialect::understand(&mut text);
+        if !left_out.is_empty() {
+            log.warning(&format!("ignoring unknown or unavailable capabilities: {}", left_out.join(", ")));
+        }
+        MemoryPolicy::read(&text)?;
         let spec: Spec =
             serde_json::from_value(text.clone()).with_context(|| format!("malformed spec in {}", file.display()))?;
         for field in unknown(&text, &serde_json::to_value(&spec)?) {
             log.warning(&format!("{}: the field '{field}' is not known to this runtime", file.display()));
         }
-        check(&spec, log)?;
+        check(&spec)?;
+        if let Some(process) = spec.process() {
+            warn_of_ambient(process, log);
+        }
         let root = spec.root().as_ref().context("malformed spec: there is no 'root' in it")?.path();
         let root = path.join(root);
         let root = fs::canonicalize(&root).with_context(|| format!("opening the root {}", root.display()))?;
@@ -53,13 +66,31 @@ impl Bundle {
 
 /// A process that has HOME, as its user's entry in the root has it.
 pub(crate) fn with_home(mut process: Process, root: &Path) -> Process {
-    let mut environment = process.env().clone().unwrap_or_default();
+    let given = process.env().clone().unwrap_or_default();
+    let name = |pair: &String| pair.split('=').next().unwrap_or_default().to_owned();
+    // Of a variable that is there twice the last counts, and an empty home is none.
+    let last = |(number, pair): &(usize, &String)| !given[number + 1..].iter().any(|later| name(later) == name(pair));
+    let kept = given.iter().enumerate().filter(last).map(|(_, pair)| pair.clone()).filter(|pair| pair != "HOME=");
+    let mut environment: Vec<_> = kept.collect();
     if !environment.iter().any(|pair| pair.starts_with("HOME=")) {
         let home = home(root, process.user().uid()).unwrap_or_else(|| "/".into());
         environment.push(format!("HOME={home}"));
-        process.set_env(Some(environment));
     }
+    process.set_env(Some(environment));
     process
+}
+
+/// Says which ambient capabilities a process cannot have: only what it is permitted and may hand on.
+fn warn_of_ambient(process: &Process, log: &Log) {
+    let Some(sets) = process.capabilities() else { return };
+    for wanted in sets.ambient().iter().flatten() {
+        let has = |set: &Option<Capabilities>| set.as_ref().is_some_and(|set| set.contains(wanted));
+        if !has(sets.permitted()) || !has(sets.inheritable()) {
+            let name = serde_json::to_value(wanted).unwrap_or_default();
+            let name = name.as_str().unwrap_or_default();
+            log.warning(&format!("can't raise ambient capability {name}: it is not both permitted and inheritable"));
+        }
+    }
 }
 
 /// The home of a user, by the root's own user database, which is found inside the root and nowhere else.
@@ -67,12 +98,8 @@ fn home(root: &Path, uid: u32) -> Option<String> {
     /// More than any database that is no attack.
     const LONGEST: usize = 100_000;
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = fs::File::from(rustix::fs::openat2(&root, "etc/passwd", flags, Mode::empty(), resolve).ok()?);
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    // To open a device does something, and here no list of devices holds: what it is is asked before.
+    let file = Root::from(root).place("etc/passwd", Links::Followed).ok()?.file().ok()?;
     let lines = BufReader::new(std::io::Read::take(file, LONGEST as u64 * 10)).lines().map_while(Result::ok);
     lines.take(LONGEST).find_map(|line| {
         let fields: Vec<_> = line.split(':').collect();
@@ -110,7 +137,7 @@ fn compare(given: &Value, known: &Value, path: String, found: &mut Vec<String>) 
 }
 
 /// Refuses what cannot be done, by name.
-fn check(spec: &Spec, log: &Log) -> Result<()> {
+fn check(spec: &Spec) -> Result<()> {
     if !spec.version().starts_with("1.") {
         bail!("ociVersion '{}' is not supported; this runtime knows 1.0 to 1.3", spec.version());
     }
@@ -118,7 +145,6 @@ fn check(spec: &Spec, log: &Log) -> Result<()> {
     let unsupported = [
         ("linux.intelRdt", linux.intel_rdt().is_some()),
         ("linux.netDevices", linux.net_devices().as_ref().is_some_and(|devices| !devices.is_empty())),
-        ("linux.memoryPolicy", linux.memory_policy().is_some()),
         ("linux.mountLabel", linux.mount_label().as_ref().is_some_and(|label| !label.is_empty())),
     ];
     if let Some((name, _)) = unsupported.iter().find(|(_, given)| *given) {
@@ -127,17 +153,19 @@ fn check(spec: &Spec, log: &Log) -> Result<()> {
     if let Some(process) = spec.process() {
         check_process(process)?;
     }
-    let has = |kind| linux.namespaces().iter().flatten().any(|namespace| namespace.typ() == kind);
+    let has = |kind| namespaces::named(linux, kind);
     let named = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
     if (named(spec.hostname()) || named(spec.domainname())) && !has(LinuxNamespaceType::Uts) {
         bail!("unable to set hostname without a private UTS namespace");
     }
+    let listed = |paths: &Option<Vec<String>>| paths.as_ref().is_some_and(|paths| !paths.is_empty());
+    if (listed(linux.masked_paths()) || listed(linux.readonly_paths())) && !has(LinuxNamespaceType::Mount) {
+        bail!("unable to restrict sys entries without a private MNT namespace");
+    }
     if linux.time_offsets().as_ref().is_some_and(|offsets| !offsets.is_empty()) && !has(LinuxNamespaceType::Time) {
         bail!("timeOffsets are given, and the container has no time namespace");
     }
-    if linux.seccomp().as_ref().is_some_and(|seccomp| seccomp.flags().as_ref().is_some_and(|flags| !flags.is_empty())) {
-        log.warning("flags of the seccomp profile are not supported by this runtime, and are passed over");
-    }
+    Agent::of(linux.seccomp().as_ref(), Value::Null)?;
     Ok(())
 }
 
@@ -145,13 +173,7 @@ fn check(spec: &Spec, log: &Log) -> Result<()> {
 pub(crate) fn check_process(process: &Process) -> Result<()> {
     let label = |label: &Option<String>| label.as_ref().is_some_and(|label| !label.is_empty());
     let confined = process.apparmor_profile().as_ref().is_some_and(|name| !name.is_empty() && name != "unconfined");
-    let unsupported = [
-        ("process.apparmorProfile", confined),
-        ("process.selinuxLabel", label(process.selinux_label())),
-        ("process.scheduler", process.scheduler().is_some()),
-        ("process.ioPriority", process.io_priority().is_some()),
-        ("process.execCPUAffinity", process.exec_cpu_affinity().is_some()),
-    ];
+    let unsupported = [("process.apparmorProfile", confined), ("process.selinuxLabel", label(process.selinux_label()))];
     if let Some((name, _)) = unsupported.iter().find(|(_, given)| *given) {
         bail!("{name} is not supported by this runtime");
     }
@@ -164,18 +186,12 @@ pub(crate) fn check_process(process: &Process) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command_line::CommandLine;
-    use clap::Parser;
-
-    fn log() -> Log {
-        Log::new(&CommandLine::parse_from(["pando-oci", "features"]).global)
-    }
 
     fn checked(rest: &str, linux: &str) -> Result<()> {
         let text = format!(
             r#"{{"ociVersion":"1.0.2","root":{{"path":"r"}},"linux":{{"namespaces":[{{"type":"mount"}}]{linux}}}{rest}}}"#
         );
-        check(&serde_json::from_str(&text)?, &log())
+        check(&serde_json::from_str(&text)?)
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! The words of the command, as engines write them for runc.
 
+use crate::copy_up;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+/// Where the state of containers is kept unless `--root` says otherwise.
+pub(crate) const DEFAULT_ROOT: &str = "/run/pando-oci";
+
 /// An OCI runtime without a daemon.
 #[derive(Debug, Parser)]
-#[command(name = "pando-oci", version = version(), disable_help_subcommand = true)]
+// What is given twice counts as it was given last, as runc has it: shims and wrappers add options of their own.
+#[command(name = "pando-oci", version = version(), disable_help_subcommand = true, args_override_self = true)]
 pub(crate) struct CommandLine {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -21,7 +26,7 @@ fn version() -> &'static str {
 #[derive(Args, Debug)]
 pub(crate) struct Global {
     /// Where the state of containers is kept
-    #[arg(long, value_name = "DIR", default_value = "/run/pando-oci")]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_ROOT)]
     pub(crate) root: PathBuf,
     /// Where errors are written besides standard error
     #[arg(long, value_name = "FILE")]
@@ -185,6 +190,12 @@ pub(crate) enum Verb {
         #[arg(long)]
         rootless: bool,
     },
+    /// Copies its standard input into its standard output, both of which are directories, within control groups
+    #[command(name = copy_up::VERB, hide = true)]
+    CopyUp {
+        /// Files by which a process walks into them
+        groups: Vec<PathBuf>,
+    },
     /// Not supported yet
     Checkpoint {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -241,6 +252,9 @@ pub(crate) struct Exec {
     /// How many descriptors after the standard ones the process inherits
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) preserve_fds: u8,
+    /// A group below the container's, [CONTROLLERS:]PATH
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Vec<String>,
     /// Also in a container that is paused
     #[arg(long)]
     pub(crate) ignore_paused: bool,
@@ -287,4 +301,21 @@ pub(crate) struct Update {
     pub(crate) pids_limit: Option<i64>,
     /// The container's name
     pub(crate) id: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_twice_counts_as_it_was_given_last() {
+        let words = ["pando-oci", "--root", "/a", "--root", "/b", "create", "--bundle", "x", "--bundle", "y", "c"];
+        let line = CommandLine::try_parse_from(words).unwrap();
+        let Verb::Create(creation) = &line.verb else { panic!("{:?}", line.verb) };
+        assert_eq!((line.global.root.to_str(), creation.bundle.to_str()), (Some("/b"), Some("y")));
+        let line =
+            CommandLine::try_parse_from(["pando-oci", "exec", "-e", "A=1", "-e", "B=2", "c", "env", "-i"]).unwrap();
+        let Verb::Exec(exec) = &line.verb else { panic!("{:?}", line.verb) };
+        assert_eq!((exec.env.len(), exec.command.len()), (2, 2));
+    }
 }

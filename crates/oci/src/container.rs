@@ -1,20 +1,29 @@
 //! Containers as they are kept: a directory each under `--root`, locked while a command changes it.
+//!
+//! What is kept says what root does when a container is deleted, and it has the configuration in it, passwords too. So
+//! nobody else may have put anything there, and nobody else reads it, whatever mask the command was called with.
 
 use crate::groups::freezer;
 use crate::plan::cgroup_mount::GroupTree;
 use anyhow::{Context, Result, bail};
 use oci_spec::runtime::Spec;
 use pando_kernel::file::lock::FileLock;
+use pando_kernel::file::trusted_directory::{Distrust, TrustedDirectory};
 use pando_kernel::{file::tree_removal, process, socket::packet};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The number of the record's format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 3;
+
+/// The oldest format that is read. 1 lacks what is said of a root that is mounted over; 1 and 2 lack whether the
+/// container is still being made.
+const OLDEST: u32 = 1;
 
 /// The version of the runtime specification that states are told by.
 pub(crate) const SPECIFICATION: &str = "1.3.0";
@@ -39,6 +48,18 @@ pub(crate) struct Record {
     pub(crate) start_time: u64,
     /// The container's groups.
     pub(crate) groups: GroupTree,
+    /// Where the container's mounts are the host's: how many there were at the root's directory before its own.
+    #[serde(default)]
+    pub(crate) mounted_over: Option<usize>,
+    /// Whether the container is still being made: its process is there, and may not have the container's root yet.
+    #[serde(default)]
+    pub(crate) in_the_making: bool,
+    /// Whether its processes keep the session keyring of whoever begins them.
+    #[serde(default)]
+    pub(crate) keeps_keyring: bool,
+    /// How many steps its process takes before those that come with the start.
+    #[serde(default)]
+    pub(crate) steps: u32,
     /// The configuration, as it was written.
     pub(crate) config: Value,
 }
@@ -78,6 +99,10 @@ impl Record {
             pid: 0,
             start_time: 0,
             groups,
+            mounted_over: None,
+            in_the_making: true,
+            keeps_keyring: false,
+            steps: 0,
             config: bundle.text.clone(),
         }
     }
@@ -87,12 +112,29 @@ impl Record {
         serde_json::from_value(self.config.clone()).context("reading the configuration that a container was made by")
     }
 
+    /// Takes away what the container has mounted at its root's directory, if that is the host's.
+    pub(crate) fn uncover(&self) -> Result<()> {
+        let Some(before) = self.mounted_over else { return Ok(()) };
+        for _ in before..mounts_at(&self.rootfs)? {
+            rustix::mount::unmount(
+                &self.rootfs,
+                rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW,
+            )
+            .with_context(|| format!("unmounting {}", self.rootfs.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The name of its processes' session keyring, if they have one of their own.
+    pub(crate) fn keyring(&self) -> Option<String> {
+        (!self.keeps_keyring).then(|| format!("_ses.{}", self.id))
+    }
+
     /// Whether its first process is there and has not ended.
     pub(crate) fn lives(&self) -> bool {
-        let described = process::describe(self.pid);
-        self.pid > 0
-            && process::start_time(self.pid).is_ok_and(|began| began == self.start_time)
-            && described.is_ok_and(|process| !matches!(process.state, 'Z' | 'X'))
+        // Both out of one look: in between the number could have become another's.
+        let lives = |found: process::Process| found.start == self.start_time && !matches!(found.state, 'Z' | 'X');
+        self.pid > 0 && process::describe(self.pid).is_ok_and(lives)
     }
 
     /// The state, as hooks and `state` tell it.
@@ -124,12 +166,8 @@ impl Home {
     /// Makes the directory of a new container.
     pub(crate) fn make(root: &Path, id: &str) -> Result<Self> {
         let path = place(root, id)?;
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(root)
-            .with_context(|| format!("making {}", root.display()))?;
-        match DirBuilder::new().mode(0o711).create(&path) {
+        TrustedDirectory::make(root, Mode::from_raw_mode(0o711)).with_context(|| unusable(root))?;
+        match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 bail!("container with id exists: {id}");
             }
@@ -140,7 +178,7 @@ impl Home {
 
     /// The directory of a container that is there.
     pub(crate) fn open(root: &Path, id: &str) -> Result<Option<Self>> {
-        let path = place(root, id)?;
+        let Some(path) = existing(root, id)? else { return Ok(None) };
         match Self::lock(path) {
             Ok(home) => Ok(Some(home)),
             Err(error) if is_missing(&error) => Ok(None),
@@ -174,7 +212,12 @@ impl Home {
     pub(crate) fn write(&self, record: &Record) -> Result<()> {
         let (path, new) = (self.path.join("state.json"), self.path.join(".state.json"));
         let write = || {
-            let mut file = File::create(&new)?;
+            // One that a killed command has left. No link is followed to it.
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
             file.write_all(&serde_json::to_vec(record)?)?;
             file.sync_all()?;
             fs::rename(&new, &path)
@@ -190,6 +233,9 @@ impl Home {
         if !record.lives() {
             return Status::Stopped;
         }
+        if record.in_the_making {
+            return Status::Creating;
+        }
         // As long as the process has not been started somebody listens there: it is closed by the execution itself.
         if packet::connect(&self.socket()).is_ok() {
             return Status::Created;
@@ -203,19 +249,40 @@ impl Home {
     }
 }
 
+/// How many mounts there are at a directory, one over the other.
+pub(crate) fn mounts_at(directory: &Path) -> Result<usize> {
+    Ok(pando_kernel::mount::mounts()?.iter().filter(|mount| mount.at == directory).count())
+}
+
 fn is_missing(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn read(path: &Path) -> Result<Option<Record>> {
+    const OTHERS_WRITE: u32 = 0o022;
     let file = path.join("state.json");
-    let bytes = match fs::read(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.with_context(|| format!("reading {}", file.display()))?,
+    let reading = || format!("reading {}", file.display());
+    let opened =
+        TrustedDirectory::open(path).and_then(|directory| directory.file("state.json", OFlags::RDONLY, Mode::empty()));
+    let mut opened = match opened {
+        Err(Distrust::Call { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.with_context(reading)?,
     };
-    let record: Record = serde_json::from_slice(&bytes).with_context(|| format!("reading {}", file.display()))?;
-    if record.format != FORMAT {
+    if opened.metadata().with_context(reading)?.mode() & OTHERS_WRITE != 0 {
+        bail!(
+            "{} can be written to by others, who could have root run programs by it: end the container's processes and remove {}",
+            file.display(),
+            path.display()
+        );
+    }
+    let mut bytes = Vec::new();
+    opened.read_to_end(&mut bytes).with_context(reading)?;
+    let mut record: Record = serde_json::from_slice(&bytes).with_context(reading)?;
+    if !(OLDEST..=FORMAT).contains(&record.format) {
         bail!("{} has format {}, and this runtime reads {FORMAT}", file.display(), record.format);
+    }
+    if record.format < FORMAT {
+        record.groups.adopt();
     }
     Ok(Some(record))
 }
@@ -228,6 +295,25 @@ fn place(root: &Path, id: &str) -> Result<PathBuf> {
     Ok(root.join(id))
 }
 
+fn unusable(root: &Path) -> String {
+    format!("cannot use the state below {}", root.display())
+}
+
+/// Whether a directory is there; an error where others could have put there what is in it, or in its place.
+fn is_trusted(path: &Path) -> Result<bool> {
+    // Nothing is made below it: what has no names is the directory itself, which nobody else may write to at all.
+    match TrustedDirectory::open(path).and_then(|directory| directory.below(Path::new(""), Mode::empty())) {
+        Err(Distrust::Call { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+        opened => opened.map(|_| true).with_context(|| unusable(path)),
+    }
+}
+
+/// The directory of a container, if there is one.
+fn existing(root: &Path, id: &str) -> Result<Option<PathBuf>> {
+    let path = place(root, id)?;
+    Ok((is_trusted(root)? && is_trusted(&path)?).then_some(path))
+}
+
 /// A container that has to be there.
 pub(crate) fn open(root: &Path, id: &str) -> Result<(Home, Record)> {
     let home = Home::open(root, id)?.with_context(|| format!("container does not exist: {id}"))?;
@@ -238,17 +324,18 @@ pub(crate) fn open(root: &Path, id: &str) -> Result<(Home, Record)> {
 
 /// The same, without waiting for whoever changes it: a hook may ask.
 pub(crate) fn look(root: &Path, id: &str) -> Result<(Home, Record)> {
-    let home = Home { path: place(root, id)?, _lock: None };
+    let path = existing(root, id)?.with_context(|| format!("container does not exist: {id}"))?;
+    let home = Home { path, _lock: None };
     let record = home.record()?.with_context(|| format!("container does not exist: {id}"))?;
     Ok((home, record))
 }
 
 /// The names of all containers.
 pub(crate) fn names(root: &Path) -> Result<Vec<String>> {
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.with_context(|| format!("reading {}", root.display()))?,
-    };
+    if !is_trusted(root)? {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(root).with_context(|| format!("reading {}", root.display()))?;
     let mut names: Vec<_> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     Ok(names)

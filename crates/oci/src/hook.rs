@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Runs hooks one after another, each with the container's state on its standard input. The first that fails ends it.
 pub(crate) fn run(kind: &str, hooks: &[Hook], state: &Value) -> Result<()> {
     for (number, hook) in hooks.iter().enumerate() {
-        one(hook, state).with_context(|| format!("error running {kind} hook #{number} {}", hook.path().display()))?;
+        one(hook, state).with_context(|| format!("error running {kind} hook #{number}: {}", hook.path().display()))?;
     }
     Ok(())
 }

@@ -1,15 +1,18 @@
 //! From a plan to a process: a shim is begun, and sent batch after batch of the plan with the descriptors that it
 //! wants.
 
+use crate::agent::Agent;
+use crate::copy_up;
+use crate::first_process::Surroundings;
+use crate::joined_namespaces::{self, Held};
 use crate::plan::mount_options::Change;
-use crate::plan::{Batch, Plan, Want, Word};
+use crate::plan::{Batch, IdMap, Owners, Plan, Want, Word};
 use anyhow::{Context, Result, anyhow, bail};
 use pando_guest::shim::PROGRAM;
-use pando_kernel::file::tree_copy::Copying;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{memory, process::pidfd, socket::packet};
-use pando_shim::{DIRECT, IN_FILE, IN_MESSAGE, MAX_MESSAGE, MAX_REST, Report};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use pando_shim::{DIRECT, IN_FILE, IN_MESSAGE, MAX_MESSAGE, MAX_REST, Report, Step};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use serde_json::Value;
 use std::fs::File;
 use std::io;
@@ -29,6 +32,14 @@ pub(crate) struct Supplies {
     pub(crate) listener: Option<OwnedFd>,
     /// The container's state.
     pub(crate) state: Option<Value>,
+    /// The files by which a process walks into the container's groups.
+    pub(crate) groups: Vec<PathBuf>,
+    /// The namespaces of others that the container joins.
+    pub(crate) joined: Held,
+    /// What the container's first process is in, for a further one.
+    pub(crate) surroundings: Option<Surroundings>,
+    /// User namespaces whose maps mounts have, each made once.
+    pub(crate) id_maps: Vec<(IdMap, OwnedFd)>,
 }
 
 /// What is done when a process says a word.
@@ -109,7 +120,7 @@ pub(crate) fn launch(plan: Plan, mut supplies: Supplies, helper: &mut dyn Helper
                 way.process = process;
                 supplies.state = Some(helper.born(way.pid)?);
             }
-            Word::Ready => {}
+            Word::Ready | Word::Filtered => {}
         }
     }
     way.arrived = true;
@@ -183,24 +194,58 @@ fn hear(socket: &OwnedFd, plan: &Plan, expected: Word) -> Result<Option<OwnedFd>
 /// The words for a step that failed.
 fn failure(report: &[u8], plan: &Plan) -> anyhow::Error {
     match postcard::from_bytes::<Report>(report) {
-        Ok(Report { step, errno }) => anyhow!("{}", words(plan.label(step), errno)),
+        Ok(report) => failed_at(report, plan),
         Err(error) => anyhow!("reading a report: {error}"),
+    }
+}
+
+fn failed_at(report: Report, plan: &Plan) -> anyhow::Error {
+    anyhow!("{}", words(plan.label(report.step), report.errno))
+}
+
+/// Waits until a process has become its program, or says why not. Where its system calls wait for answers, the agent
+/// gets the descriptor at which they arrive.
+pub(crate) fn await_program(
+    socket: &OwnedFd,
+    (pid, process): (i32, &OwnedFd),
+    agent: Option<&Agent>,
+) -> Result<Option<Report>> {
+    const FILTERED: u8 = Word::Filtered as u8;
+    let mut bytes = [0; MAX_MESSAGE];
+    loop {
+        let (length, _) = receive(socket, &mut bytes)?;
+        match (&bytes[..length], agent) {
+            ([], _) => return Ok(None),
+            // No report of a step has that length and begins so.
+            ([FILTERED, number @ ..], Some(agent)) if number.len() == 4 => {
+                let number = i32::from_ne_bytes([number[0], number[1], number[2], number[3]]);
+                agent.take(pid, process, number)?;
+                packet::send(socket, &[FILTERED], &[]).context("speaking to the process")?;
+            }
+            (report, _) => return postcard::from_bytes(report).map(Some).context("reading a report"),
+        }
     }
 }
 
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const ENOTDIR: i32 = 20;
+const ELOOP: i32 = 40;
 const ETIMEDOUT: i32 = 110;
 const ECANCELED: i32 = 125;
 
 /// As engines look for them: by what runc says of a program that is not there, or may not be executed.
 pub(crate) fn words(label: &str, errno: i32) -> String {
-    let program = label.strip_prefix("exec: ");
+    let program = label.strip_prefix("exec: ").or_else(|| label.strip_prefix("exec "));
     let reason = match (program, errno) {
-        (Some(name), ENOENT) if !name.contains('/') => "executable file not found in $PATH".to_owned(),
+        (Some(name), ENOENT) if name.starts_with('"') && !name.contains('/') => {
+            "executable file not found in $PATH".to_owned()
+        }
         (Some(_), ENOENT | ENOTDIR) => "no such file or directory".to_owned(),
         (Some(_), EACCES) => "permission denied".to_owned(),
+        (None, ELOOP | ENOTDIR) if label.starts_with("mounting") => {
+            format!("it must be mounted on ordinary directory ({})", std::io::Error::from_raw_os_error(errno))
+        }
         (None, ECANCELED) if label.contains("hook") => "it failed".to_owned(),
         (None, ETIMEDOUT) if label.contains("hook") => "it took longer than its timeout".to_owned(),
         _ => std::io::Error::from_raw_os_error(errno).to_string(),
@@ -210,13 +255,16 @@ pub(crate) fn words(label: &str, errno: i32) -> String {
 
 impl Launched {
     /// Waits until the process has become its program.
-    pub(crate) fn wait_for_program(&self) -> Result<()> {
-        let mut bytes = [0; MAX_MESSAGE];
-        match receive(&self.report, &mut bytes)? {
-            (0, _) => Ok(()),
-            (length, _) => {
+    pub(crate) fn wait_for_program(&self, agent: Option<&Agent>) -> Result<()> {
+        match await_program(&self.report, (self.pid, &self.process), agent) {
+            Ok(None) => Ok(()),
+            Ok(Some(report)) => {
                 reap(self.pid);
-                Err(failure(&bytes[..length], &self.plan))
+                Err(failed_at(report, &self.plan))
+            }
+            Err(error) => {
+                self.kill();
+                Err(error)
             }
         }
     }
@@ -237,10 +285,18 @@ impl Supplies {
         match want {
             Want::GroupFile(path) => {
                 let file = File::options().write(true).open(path);
-                file.map(OwnedFd::from).with_context(|| format!("opening {}", path.display()))
+                file.map(OwnedFd::from).with_context(|| format!("error adding pid to {}", path.display()))
             }
-            Want::Namespace(path) => namespace(path),
-            Want::Tree { path, recursive, change } => tree(path, *recursive, *change).map(OwnedFd::from),
+            Want::HeldNamespace { kind } => copy(self.held(*kind)),
+            Want::HeldRoot => copy(self.surroundings.as_ref().map(|held| &held.root)),
+            Want::Tree { path, recursive, change, owners } => {
+                let tree = tree(path, *recursive, *change)?;
+                if let Some(owners) = owners {
+                    self.map_owners(&tree, owners)?;
+                }
+                Ok(tree.into())
+            }
+            Want::Device { path, block, device } => node(path, *block, *device),
             Want::Filled { path, options, attributes } => self.filled(path, options, *attributes),
             Want::Stdio(number) => {
                 let fd = match number {
@@ -265,6 +321,27 @@ impl Supplies {
         }
     }
 
+    /// The namespace of a kind that is joined.
+    fn held(&self, kind: u32) -> Option<&OwnedFd> {
+        let mut held = self.surroundings.iter().flat_map(|held| &held.namespaces).chain(&self.joined);
+        held.find(|(held, _)| *held == kind).map(|(_, namespace)| namespace)
+    }
+
+    /// Shows a mount's files by a map of ids.
+    fn map_owners(&mut self, tree: &Tree, owners: &Owners) -> Result<()> {
+        if !self.id_maps.iter().any(|(known, _)| *known == owners.ids) {
+            let namespace = match &owners.ids {
+                IdMap::Joined => self.held(USER).context("no user namespace was joined")?.try_clone()?,
+                IdMap::Lines { uids, gids } => mapped_namespace(uids, gids)?,
+            };
+            self.id_maps.push((owners.ids.clone(), namespace));
+        }
+        let found = self.id_maps.iter().find(|(known, _)| *known == owners.ids);
+        let (_, namespace) = found.context("a map of ids was not kept")?;
+        let map = if owners.below { Tree::map_ids_of_all } else { Tree::map_ids };
+        Ok(map(tree, namespace.as_fd())?)
+    }
+
     /// A new tmpfs with what lies at a path of the root, if that is a directory.
     fn filled(&self, path: &str, options: &[(String, String)], attributes: u32) -> Result<OwnedFd> {
         let pairs: Vec<_> = options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -282,9 +359,7 @@ impl Supplies {
                 if !options.iter().any(|(key, _)| key == "mode") {
                     rustix::fs::fchmod(&onto, Mode::from_raw_mode(mode & 0o7777)).context("setting a mode")?;
                 }
-                Copying::new(from.as_fd(), onto.as_fd(), u64::MAX, &mut |_, _| {})
-                    .all()
-                    .with_context(|| format!("copying {path} up"))?;
+                copy_up::within(&self.groups, from, onto).with_context(|| format!("copying {path} up"))?;
             }
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
             Err(errno) => return Err(errno).with_context(|| format!("opening {path} of the root")),
@@ -294,11 +369,43 @@ impl Supplies {
     }
 }
 
-/// A namespace of the host's, and nothing else that has that path.
-fn namespace(path: &Path) -> Result<OwnedFd> {
-    let file = File::open(path).with_context(|| format!("opening the namespace {}", path.display()))?;
-    pando_kernel::namespace::kind(&file).with_context(|| format!("{} is no namespace", path.display()))?;
-    Ok(file.into())
+/// A device node of the host's, and nothing else that has that path: the container could read and write it.
+fn node(path: &Path, block: bool, (major, minor): (u32, u32)) -> Result<OwnedFd> {
+    let tree = Tree::clone_of(path, false)?;
+    let found = rustix::fs::fstat(tree.as_fd()).with_context(|| format!("looking at {}", path.display()))?;
+    let kind = if block { FileType::BlockDevice } else { FileType::CharacterDevice };
+    if FileType::from_raw_mode(found.st_mode) != kind || found.st_rdev != rustix::fs::makedev(major, minor) {
+        let letter = if block { 'b' } else { 'c' };
+        bail!(
+            "{} of the host is not the device {letter} {major}:{minor}, and in a user namespace the host's node is shown; \
+             give the device its path on the host",
+            path.display()
+        );
+    }
+    Ok(tree.into())
+}
+
+/// `CLONE_NEWUSER`
+const USER: u32 = 0x1000_0000;
+
+/// A user namespace with these maps, which no process is in any more when this returns.
+fn mapped_namespace(uids: &str, gids: &str) -> Result<OwnedFd> {
+    let mut plan = Plan::new();
+    plan.step("making a user namespace for a map of ids", Step::Unshare { namespaces: USER });
+    plan.ask("asking for ids", Word::MapIds);
+    let (ours, theirs) = packet::pair().context("making a socket pair")?;
+    let first = begin(theirs)?;
+    let pid = first.id().cast_signed();
+    let process = pidfd::open(pid).context("watching a process")?;
+    let _way = Underway { process, first, pid, arrived: false };
+    packet::send(&ours, &[DIRECT], &[]).context("speaking to the process")?;
+    send(&ours, &plan.batches[0], &mut Supplies::default())?;
+    hear(&ours, &plan, Word::MapIds)?;
+    for (file, map) in [("uid_map", uids), ("gid_map", gids)] {
+        let path = format!("/proc/{pid}/{file}");
+        std::fs::write(&path, map).with_context(|| format!("mapping ids of a mount in {path}"))?;
+    }
+    Ok(joined_namespaces::open_one(&PathBuf::from(format!("/proc/{pid}/ns/user")), USER)?.into())
 }
 
 /// A detached copy of a mount, changed.
@@ -332,6 +439,7 @@ mod tests {
         assert_eq!(words("exec: \"x\"", ENOENT), "exec: \"x\": executable file not found in $PATH");
         assert_eq!(words("exec: \"/x\"", ENOENT), "exec: \"/x\": no such file or directory");
         assert_eq!(words("exec: \"x\"", EACCES), "exec: \"x\": permission denied");
+        assert_eq!(words("exec x", ENOENT), "exec x: no such file or directory");
         assert!(words("mounting /x", ENOENT).starts_with("mounting /x: No such file"));
     }
 }

@@ -1,9 +1,12 @@
 //! What engines read of a failure: a line on standard error, and one in the file that they name.
 
 use crate::command_line::{Global, LogFormat};
+use pando_kernel::file::trusted_directory::TrustedDirectory;
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// Where messages go.
 #[derive(Debug)]
@@ -20,14 +23,14 @@ impl Log {
 
     /// Why the command failed.
     pub(crate) fn error(&self, message: &str) {
-        eprintln!("pando-oci: {message}");
+        eprintln!("pando-oci: {}", tame(message));
         self.write("error", message);
     }
 
     /// What is amiss, and does not stop the command.
     pub(crate) fn warning(&self, message: &str) {
         if self.file.is_none() || self.debug {
-            eprintln!("pando-oci: warning: {message}");
+            eprintln!("pando-oci: warning: {}", tame(message));
         }
         self.write("warning", message);
     }
@@ -37,9 +40,29 @@ impl Log {
         let time = jiff::Timestamp::now().to_string();
         let line = line(self.format, level, message, &time);
         // An engine that does not find the line finds the message on standard error.
-        let _ =
-            File::options().create(true).append(true).open(path).and_then(|mut file| file.write_all(line.as_bytes()));
+        let _ = open(path).and_then(|mut file| file.write_all(line.as_bytes()));
     }
+}
+
+/// A message in one line and without what drives a terminal: configurations and images have words in it.
+fn tame(message: &str) -> String {
+    let letter = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    message.chars().map(letter).collect()
+}
+
+/// In a directory of a user's no link is followed, which may lead to any file. A named pipe that nobody reads is not
+/// waited for (ENXIO), nor one that is full.
+fn open(path: &Path) -> std::io::Result<File> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = match TrustedDirectory::open(parent) {
+        Ok(_) => OFlags::empty(),
+        Err(_) => OFlags::NOFOLLOW,
+    };
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    File::options().create(true).append(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 fn line(format: LogFormat, level: &str, message: &str, time: &str) -> String {
@@ -52,6 +75,11 @@ fn line(format: LogFormat, level: &str, message: &str, time: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_others_drive_no_terminal() {
+        assert_eq!(tame("exec: \"a\u{1b}]0;x\u{7}\u{9b}31m\nb\": ä"), r#"exec: "a\u{1b}]0;x\u{7}\u{9b}31m\nb": ä"#);
+    }
 
     #[test]
     fn a_line_is_what_runc_writes() {

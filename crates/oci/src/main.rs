@@ -9,14 +9,20 @@
 //! this program's own file is never within a container's reach. It is this command's child, so that whoever called the
 //! command and reaps orphans learns of its end.
 
+mod agent;
 mod bundle;
 mod command_line;
 mod container;
+mod copy_up;
+mod dialect;
+mod first_process;
 mod groups;
 mod hook;
+mod joined_namespaces;
 mod launch;
 mod log;
 mod plan;
+mod scheduling;
 mod session;
 mod verb;
 

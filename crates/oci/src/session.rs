@@ -6,7 +6,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use oci_spec::runtime::Process;
 use pando_kernel::{process::pidfd, socket::packet};
 use rustix::event::{PollFd, PollFlags};
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
+use rustix::termios::{
+    OptionalActions, OutputModes, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -98,6 +100,20 @@ impl Session {
         }
     }
 
+    /// Carries what a process has printed that did not become its program, as far as it is there.
+    pub(crate) fn carry_rest(mut self) {
+        let Some(terminal) = &mut self.terminal else { return };
+        if terminal.take().is_err() {
+            return;
+        }
+        // Nobody has the other end any more: what is read last is an error.
+        while terminal
+            .master
+            .as_ref()
+            .is_some_and(|master| carry(master.as_fd(), io::stdout().as_fd()).unwrap_or(false))
+        {}
+    }
+
     fn pass_signal(&mut self, process: &OwnedFd) {
         while let Ok(Some(came)) = self.signals.read_signal() {
             let number = came.ssi_signo.cast_signed();
@@ -120,6 +136,8 @@ impl Terminal {
             let before = tcgetattr(io::stdin()).context("asking for the terminal's mode")?;
             let mut raw = before.clone();
             raw.make_raw();
+            // Lines end here as this terminal wants it, and are not changed on the way.
+            raw.output_modes |= OutputModes::OPOST;
             tcsetattr(io::stdin(), OptionalActions::Drain, &raw).context("setting the terminal's mode")?;
             self.before = Some(before);
         }

@@ -3,6 +3,7 @@
 use crate::confinement;
 use crate::job::{Job, Parsers};
 use crate::lies;
+use crate::registry_client;
 use crate::serve::serve;
 use crate::verifier;
 use pando_kernel::mistake::planted;
@@ -26,6 +27,7 @@ pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>, par
     match arguments.next() {
         Some(name) if name == NAME => {}
         Some(name) if name == verifier::NAME => verifier::run(),
+        Some(name) if name == registry_client::NAME => registry_client::run(arguments.next()),
         _ => return,
     }
     let job = arguments.next().and_then(|word| serde_json::from_str::<Job>(word.to_str()?).ok());

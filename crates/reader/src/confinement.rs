@@ -107,6 +107,15 @@ fn bound(job: &Job) -> Result<(), NotConfined> {
     Ok(())
 }
 
+/// Bounds a program of others' that this process becomes. Nobody may raise a bound that was lower already.
+pub(crate) fn lower(bounds: &[(Resource, u64)]) -> Result<(), NotConfined> {
+    for &(resource, most) in bounds {
+        let most = rustix::process::getrlimit(resource).maximum.map_or(most, |before| before.min(most));
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).during("setting a bound")?;
+    }
+    Ok(())
+}
+
 fn be_nobody() -> Result<(), NotConfined> {
     let caps = |error: caps::errors::CapsError| io::Error::other(error.to_string());
     if rustix::process::geteuid().is_root() {

@@ -4,12 +4,19 @@
 //! The tar crate reads long names and pax headers into memory whatever size they claim, so it gives the entries raw
 //! here, and the extensions are put together under a bound.
 
+use crate::tar_reader::moment;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
-use tar::{Archive, Entry as Raw, EntryType, Header, PaxExtensions};
+use tar::{Archive, Entry as Raw, EntryType, Header};
+// The tar crate's ends a value at its first newline, and attributes are any bytes.
+use tar_core::PaxExtensions;
 
-/// The largest extension header: a pax header holds a path, a link and a few numbers.
-const LARGEST_EXTENSION: u64 = 64 * 1024;
+/// The largest extension header: a pax header holds a path, a link, a few numbers and extended attributes.
+pub const LARGEST_EXTENSION: u64 = 64 * 1024;
+/// What an extended attribute is called in a pax header, before its own name.
+pub const ATTRIBUTE: &str = "SCHILY.xattr.";
+/// The longest name of an extended attribute (XATTR_NAME_MAX).
+const LONGEST_ATTRIBUTE_NAME: usize = 255;
 /// The longest path, as the kernel has it.
 const LONGEST_PATH: usize = 4096;
 /// How many extension headers may stand before one entry: long name, long link, pax, and a global one.
@@ -47,6 +54,10 @@ pub struct CopyEntry {
     pub gid: u32,
     /// When the content changed, in seconds since the epoch.
     pub modified: i64,
+    /// The nanoseconds of that second.
+    pub nanoseconds: u32,
+    /// Extended attributes: names, whatever they are, and values.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// The size of the content, in bytes.
     pub size: u64,
 }
@@ -54,8 +65,19 @@ pub struct CopyEntry {
 impl CopyEntry {
     /// Whether it can be an entry at all. Its paths are looked at by the code that resolves them.
     pub(crate) fn is_possible(&self) -> bool {
-        self.path.len() < LONGEST_PATH && self.link.len() < LONGEST_PATH && self.mode & !0o7777 == 0
+        let sizes = self.attributes.iter().map(|(name, value)| (name.len() + value.len()) as u64);
+        let named = |(name, _): &(Vec<u8>, Vec<u8>)| is_attribute_name(name);
+        self.path.len() < LONGEST_PATH
+            && self.link.len() < LONGEST_PATH
+            && self.mode & !0o7777 == 0
+            && self.nanoseconds < 1_000_000_000
+            && self.attributes.iter().all(named)
+            && sizes.sum::<u64>() <= LARGEST_EXTENSION * MOST_EXTENSIONS as u64
     }
+}
+
+fn is_attribute_name(name: &[u8]) -> bool {
+    (1..=LONGEST_ATTRIBUTE_NAME).contains(&name.len()) && !name.contains(&0)
 }
 
 /// Why a stream is not read on.
@@ -88,6 +110,10 @@ pub fn for_each<R: Read, E: From<StreamError>>(
     Ok(())
 }
 
+/// A file of which the stream has the map of its holes.
+const SPARSE: &str =
+    "a sparse file, which is not supported; write it without --sparse: zeros become holes where they are unpacked";
+
 fn refuse<T>(what: impl Into<String>) -> Result<T, StreamError> {
     Err(StreamError::Has(what.into()))
 }
@@ -103,7 +129,8 @@ struct Extensions {
     count: usize,
     path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
-    modified: Option<i64>,
+    modified: Option<(i64, u32)>,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Extensions {
@@ -144,15 +171,24 @@ impl Extensions {
             match extension.key_bytes() {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
-                b"mtime" => self.modified = extension.value().ok().and_then(seconds),
+                b"mtime" => self.modified = moment(value),
                 // Where the next header begins would depend on it; two readers that differ there see two archives.
                 b"size" => {
                     return refuse("a size in a pax header, which is not supported; write it with --format=gnu");
                 }
-                key if key.starts_with(b"GNU.sparse") => return refuse("a sparse file, which is not supported"),
-                _ => {}
+                key if key.starts_with(b"GNU.sparse") => return refuse(SPARSE),
+                key => self.attribute(key, value)?,
             }
         }
+        Ok(())
+    }
+
+    fn attribute(&mut self, key: &[u8], value: &[u8]) -> Result<(), StreamError> {
+        let Some(name) = key.strip_prefix(ATTRIBUTE.as_bytes()) else { return Ok(()) };
+        if !is_attribute_name(name) {
+            return refuse("an extended attribute whose name no file system keeps");
+        }
+        self.attributes.push((name.to_vec(), value.to_vec()));
         Ok(())
     }
 
@@ -170,10 +206,14 @@ impl Extensions {
             EntryType::Symlink => CopyKind::Symlink,
             EntryType::Link => CopyKind::Hardlink,
             EntryType::Char | EntryType::Block | EntryType::Fifo => CopyKind::Special,
-            EntryType::GNUSparse => return refuse("a sparse file, which is not supported"),
+            EntryType::GNUSparse => return refuse(SPARSE),
             other => {
                 return refuse(format!("an entry of the unknown kind {:?}", char::from(other.as_byte())));
             }
+        };
+        let (modified, nanoseconds) = match self.modified {
+            Some(modified) => modified,
+            None => (i64::try_from(header.mtime().map_err(wrong)?).map_err(wrong)?, 0),
         };
         Ok(CopyEntry {
             path,
@@ -182,10 +222,9 @@ impl Extensions {
             mode: header.mode().map_err(wrong)? & 0o7777,
             uid: u32::try_from(header.uid().map_err(wrong)?).map_err(wrong)?,
             gid: u32::try_from(header.gid().map_err(wrong)?).map_err(wrong)?,
-            modified: match self.modified {
-                Some(modified) => modified,
-                None => i64::try_from(header.mtime().map_err(wrong)?).map_err(wrong)?,
-            },
+            modified,
+            nanoseconds,
+            attributes: self.attributes,
             size: header.entry_size().map_err(wrong)?,
         })
     }
@@ -196,11 +235,6 @@ fn before_nul(mut bytes: Vec<u8>) -> Vec<u8> {
         bytes.truncate(end);
     }
     bytes
-}
-
-/// The whole seconds of `1700000000.25`.
-fn seconds(text: &str) -> Option<i64> {
-    text.split('.').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -241,6 +275,20 @@ mod tests {
         let length = rest.len() + 2;
         let line = format!("{}{rest}", if length > 99 { length + 1 } else { length });
         block(header(b'x', line.len() as u64), b"pax", line.as_bytes())
+    }
+
+    #[test]
+    fn attributes_are_any_bytes_and_times_have_fractions() {
+        let file = || block(header(b'0', 0), b"f", b"");
+        let value = "two\nlines=0\n";
+        let entries =
+            read(&[pax("SCHILY.xattr.user.x", value), pax("mtime", "7.25"), file(), file()].concat()).unwrap();
+        assert_eq!(entries[0].attributes, [(b"user.x".to_vec(), value.as_bytes().to_vec())]);
+        assert_eq!((entries[0].modified, entries[0].nanoseconds), (7, 250_000_000));
+        assert_eq!((entries[1].attributes.len(), entries[1].modified, entries[1].nanoseconds), (0, 5, 0));
+        assert!(read(&[pax("SCHILY.xattr.", "x"), file()].concat()).unwrap_err().to_string().contains("attribute"));
+        let impossible = CopyEntry { nanoseconds: 1_000_000_000, ..entries[0].clone() };
+        assert!(entries[0].is_possible() && !impossible.is_possible());
     }
 
     #[test]

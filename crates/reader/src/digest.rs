@@ -55,6 +55,27 @@ impl Digester {
     }
 }
 
+/// The SHA-256 digest of some content, as OCI writes it: `sha256:` and hexadecimal digits.
+pub fn sha256(content: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(content)))
+}
+
+/// The SHA-256 digest of what is written, piece by piece.
+#[derive(Clone, Default)]
+pub struct ContentDigest(Sha256);
+
+impl ContentDigest {
+    /// Takes the next bytes of the content.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all bytes so far, as OCI writes it.
+    pub fn text(&self) -> String {
+        format!("sha256:{}", hex(&self.0.clone().finalize()))
+    }
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         // Writing to a string cannot fail.

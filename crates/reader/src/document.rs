@@ -66,6 +66,45 @@ pub struct Configuration {
     pub user: Option<String>,
     /// What asks it to stop.
     pub stop_signal: Option<String>,
+    /// The ports that it listens on, as `PORT` or `PORT/PROTOCOL`.
+    pub exposed: Vec<String>,
+    /// How is found out whether it is well, if it says so (HEALTHCHECK, which is docker's and not OCI's).
+    pub health: Option<Box<ImageHealth>>,
+}
+
+/// An image's word on how it is found out whether it is well. Times are nanoseconds, 0 where nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct ImageHealth {
+    /// `NONE`, `CMD` and a command with its arguments, or `CMD-SHELL` and a line for a shell.
+    pub test: Vec<String>,
+    /// The time between two checks.
+    pub interval: u64,
+    /// The most that one may take.
+    pub timeout: u64,
+    /// In which failures do not count.
+    pub start_period: u64,
+    /// How many failures make it unhealthy.
+    pub retries: u32,
+}
+
+/// The part of a configuration that OCI does not have.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct DockersConfiguration {
+    config: Option<DockersConfig>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct DockersConfig {
+    #[serde(rename = "Healthcheck")]
+    healthcheck: Option<ImageHealth>,
+}
+
+/// What is no health check of docker's says nothing.
+fn health(content: &[u8]) -> Option<ImageHealth> {
+    serde_json::from_slice::<DockersConfiguration>(content).ok()?.config?.healthcheck
 }
 
 /// An image of `docker save`.
@@ -110,7 +149,7 @@ pub(crate) fn parse(shape: Shape, content: &[u8]) -> Result<Document, Failure> {
                 _ => Ok(Document::Neither),
             }
         }
-        Shape::Configuration => Ok(Document::Configuration(configuration(&json(content)?))),
+        Shape::Configuration => Ok(Document::Configuration(configuration(&json(content)?, content))),
         Shape::Saved => {
             let images: Vec<Saved> = json(content)?;
             let plain = |image: Saved| SavedImage {
@@ -143,7 +182,7 @@ fn descriptor(found: &image::Descriptor) -> Descriptor {
     }
 }
 
-fn configuration(found: &ImageConfiguration) -> Configuration {
+fn configuration(found: &ImageConfiguration, content: &[u8]) -> Configuration {
     let config = found.config().as_ref();
     let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
@@ -157,5 +196,7 @@ fn configuration(found: &ImageConfiguration) -> Configuration {
         workdir: config.and_then(|config| some(config.working_dir())),
         user: config.and_then(|config| some(config.user())),
         stop_signal: config.and_then(|config| some(config.stop_signal())),
+        exposed: config.map(|config| list(config.exposed_ports())).unwrap_or_default(),
+        health: health(content).map(Box::new),
     }
 }

@@ -20,6 +20,9 @@
 //! speak to (`verifier`). What was signed is digested by the reader's caller, and not by the reader: one that was taken
 //! over cannot pass other content off as what was signed.
 //!
+//! Registries are spoken with by `skopeo`, started in the same way by [`registry_client`]: it has the network, one
+//! directory, and nothing else that it could change.
+//!
 //! A reader that is taken over by what it reads can say anything, or nothing at all: it can lie about what is in an
 //! archive, which its maker could as well have put there. Content that it has not told of is not heard, and one that
 //! stands still while it has something to read is ended.
@@ -39,6 +42,7 @@ pub mod fuzz;
 mod job;
 mod lies;
 mod process;
+pub mod registry_client;
 mod serve;
 pub mod signature;
 mod statement;
@@ -51,9 +55,9 @@ mod tests;
 
 pub use child::become_reader_if_asked;
 pub use compression::Compression;
-pub use copy_stream::{CopyEntry, CopyKind, StreamError, for_each};
-pub use digest::{Digester, Sum};
-pub use document::{Configuration, Descriptor, Document, SavedImage};
+pub use copy_stream::{ATTRIBUTE, CopyEntry, CopyKind, LARGEST_EXTENSION, StreamError, for_each};
+pub use digest::{ContentDigest, Digester, Sum, sha256};
+pub use document::{Configuration, Descriptor, Document, ImageHealth, SavedImage};
 pub use entry::{ATTRIBUTE_EACH, Entry, Kind};
 pub use export::{EXPORT_GREETING, LONGEST_PORTION, SIGNATURE_PART, signature_frame, write_part};
 pub use failure::{Failure, Place};

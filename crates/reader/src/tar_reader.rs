@@ -266,7 +266,7 @@ fn owned(entry: &ParsedEntry<'_>, kind: Kind, offset: u64) -> Result<Entry, TarE
 }
 
 /// A time as pax writes it: seconds since 1970 with a fraction, negative before.
-fn moment(text: &[u8]) -> Option<(i64, u32)> {
+pub(crate) fn moment(text: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(text).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse().ok()?;

@@ -6,7 +6,7 @@
 //! user that has no name, so it is root in a user namespace in which there is nobody else.
 
 use crate::child::{GOT_THROUGH, NOT_CONFINED, UNASKED};
-use crate::confinement::{During, NotConfined, READER};
+use crate::confinement::{During, NotConfined, READER, lower};
 use crate::signature::NAMESPACE;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
@@ -14,7 +14,7 @@ use landlock::{
 use pando_kernel::memory;
 use pando_kernel::mistake::planted;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::Resource;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -204,7 +204,7 @@ fn reach_few_files() -> Result<(), NotConfined> {
 }
 
 fn bound() -> Result<(), NotConfined> {
-    let bounds = [
+    lower(&[
         (Resource::As, MEMORY),
         (Resource::Cpu, SECONDS),
         (Resource::Fsize, 0),
@@ -213,12 +213,7 @@ fn bound() -> Result<(), NotConfined> {
         (Resource::Nofile, 32),
         (Resource::Memlock, 0),
         (Resource::Msgqueue, 0),
-    ];
-    for (resource, most) in bounds {
-        let most = rustix::process::getrlimit(resource).maximum.map_or(most, |before| before.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).during("setting a bound")?;
-    }
-    Ok(())
+    ])
 }
 
 /// What a program needs to begin differs between C libraries: so what it must not do is named, and not what it may.

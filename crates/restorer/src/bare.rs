@@ -36,6 +36,7 @@ pub(crate) mod number {
     pub(crate) const IO_DESTROY: u64 = 207;
     pub(crate) const IO_SUBMIT: u64 = 209;
     pub(crate) const EXIT_GROUP: u64 = 231;
+    pub(crate) const KEYCTL: u64 = 250;
     pub(crate) const DUP3: u64 = 292;
     pub(crate) const PIPE2: u64 = 293;
     pub(crate) const SETNS: u64 = 308;
@@ -301,6 +302,13 @@ pub(crate) fn block_signals() {
 pub(crate) fn undumpable() {
     const PR_SET_DUMPABLE: u64 = 4;
     let _ = plain(number::PRCTL, [PR_SET_DUMPABLE, 0, 0]);
+}
+
+/// Begins a session keyring of its own (keyctl(2)): clones share no keys with those of other images. Where its user may
+/// have no more, the daemon's is as empty.
+pub(crate) fn begin_session_keyring() {
+    const JOIN_SESSION_KEYRING: u64 = 1;
+    let _ = plain(number::KEYCTL, [JOIN_SESSION_KEYRING, 0, 0]);
 }
 
 /// A task's capabilities: effective, permitted and inheritable ones, of the first 32, then of the others (`struct

@@ -29,6 +29,7 @@ pub(crate) fn serve() -> ! {
             }
             (Some(Request::Become { length }), None) => first::grow(&message, length),
             (Some(Request::Answer), _) => Ok(()),
+            (Some(Request::Offer { start, length, taken_back }), Some(_)) => offer(start, length, taken_back),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied, scopes }), Some(script)) => {
                 let counts = [cgroups, groups, supplied].map(|count| count as usize);
                 let request = MakeRequest::new(&message, counts, (namespaces, scopes), script);
@@ -60,6 +61,14 @@ fn hold(message: &Message, length: u32, foreign: bool) -> Result<Script, Failure
         run::steps(&script, script.staging())?;
     }
     Ok(script)
+}
+
+/// Offers a range of what is held to the kernel's merger of equal pages, or takes that back. It changes no content.
+fn offer(start: u64, length: u64, taken_back: bool) -> Result<(), Failure> {
+    const MERGEABLE: u64 = 12;
+    const UNMERGEABLE: u64 = 13;
+    let result = plain(number::MADVISE, [start, length, if taken_back { UNMERGEABLE } else { MERGEABLE }]);
+    result.map(drop).map_err(Failure::of_call)
 }
 
 /// Takes steps whose arguments somebody else has chosen: by them memory is filled from files, which takes no other

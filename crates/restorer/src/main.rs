@@ -29,5 +29,6 @@ extern "C" fn settle_in() {
 extern "C" fn program() -> ! {
     bare::block_signals();
     bare::undumpable();
+    bare::begin_session_keyring();
     hold::serve()
 }

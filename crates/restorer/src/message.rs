@@ -37,6 +37,16 @@ pub enum Request {
     /// Answer, and nothing else. Who answers runs: the kernel has laid its own mappings into the process by then, which
     /// it does after execve(2) has let the parent go.
     Answer,
+    /// Offer a range of what is held to be merged with equal pages of others (MADV_MERGEABLE), with which clones are
+    /// born from then on; or take that back, by which each has its own pages again.
+    Offer {
+        /// The first address of the range.
+        start: u64,
+        /// Length of the range in bytes.
+        length: u64,
+        /// Whether it is taken back.
+        taken_back: bool,
+    },
 }
 
 /// What a holder answers: 0 or an error number, and the step that failed.
@@ -67,6 +77,11 @@ impl Request {
             }
             Self::Become { length } => [3, length, 0, 0, 0, 0, 0, 0],
             Self::Answer => [4, 0, 0, 0, 0, 0, 0, 0],
+            Self::Offer { start, length, taken_back } => {
+                let [a, b] = halves(start);
+                let [c, d] = halves(length);
+                [5, a, b, c, d, u32::from(taken_back), 0, 0]
+            }
         }
     }
 
@@ -79,9 +94,21 @@ impl Request {
             }
             [3, length, ..] => Some(Self::Become { length }),
             [4, ..] => Some(Self::Answer),
+            [5, a, b, c, d, taken_back, ..] => {
+                Some(Self::Offer { start: whole([a, b]), length: whole([c, d]), taken_back: taken_back != 0 })
+            }
             _ => None,
         }
     }
+}
+
+/// A number as two words, the lower one first.
+fn halves(number: u64) -> [u32; 2] {
+    [number as u32, (number >> 32) as u32]
+}
+
+fn whole([low, high]: [u32; 2]) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 impl Report {
@@ -111,7 +138,8 @@ mod tests {
     fn requests_and_reports_are_read_as_they_were_written() {
         let clone = Request::Clone { cgroups: 1, groups: 2, namespaces: 3, supplied: 4, scopes: u32::MAX };
         let hold = Request::Hold { length: 7, foreign: true };
-        for request in [hold, clone, Request::Become { length: u32::MAX }, Request::Answer] {
+        let offer = Request::Offer { start: u64::MAX - 1, length: 1 << 40 | 7, taken_back: true };
+        for request in [hold, clone, offer, Request::Become { length: u32::MAX }, Request::Answer] {
             assert_eq!(Request::from_words(request.words()), Some(request));
         }
         let report = Report { errno: i32::MIN, step: u32::MAX };
@@ -120,7 +148,7 @@ mod tests {
 
     #[test]
     fn other_words_are_no_request() {
-        for word in (0..u32::BITS).map(|bit| 1 << bit).filter(|word| !(1..5).contains(word)).chain([0, 5, u32::MAX]) {
+        for word in (0..u32::BITS).map(|bit| 1 << bit).filter(|word| !(1..6).contains(word)).chain([0, 6, u32::MAX]) {
             assert_eq!(Request::from_words([word; WORDS]), None, "{word}");
         }
     }

@@ -89,19 +89,7 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             }
             Ok(())
         }
-        Some(Special::Thread) => {
-            let new = NewThread {
-                tid: a[0] as i32,
-                chooses: a[0] & NEXT_NUMBER == 0,
-                pointer: a[1],
-                clear: a[2],
-                stack: a[3] - STACK_LENGTH,
-                stack_length: STACK_LENGTH,
-            };
-            // The new thread finds its steps in the script, by the step that made it: nothing of this stack need
-            // outlive the call.
-            bare::thread(&new, thread, core::ptr::from_ref(step) as usize)
-        }
+        Some(Special::Thread) => begin_thread(step),
         Some(Special::Gate) => {
             gate::pass(script.header.free, a[0], a[1], a[2] != 0);
             Ok(())
@@ -110,17 +98,7 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             gate::gather(a[0]);
             Ok(())
         }
-        Some(Special::Resume) => {
-            let [frame, trampoline, stack, length, ..] = a;
-            let (gone, passed) = match (stack, trampoline) {
-                (0, 0) => (bare::process_stack(), None),
-                (0, _) => ((REGION, REGION_LENGTH), None),
-                _ => ((stack, length), Some(gate::passed())),
-            };
-            // SAFETY: the freezer built the frame and the trampoline, which stay mapped; the stack is this thread's
-            // own. A first thread comes here when all others have left the region.
-            unsafe { bare::resume(frame, trampoline, gone, passed) }
-        }
+        Some(Special::Resume) => resume(a),
         Some(Special::Pipe) => {
             let [read, write] = bare::pipe()?;
             bare::move_descriptor(read, a[0])?;
@@ -155,6 +133,32 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             bare::exit(a[0])
         }
     }
+}
+
+fn begin_thread(step: &Step) -> Result<(), Errno> {
+    let a = step.arguments;
+    let new = NewThread {
+        tid: a[0] as i32,
+        chooses: a[0] & NEXT_NUMBER == 0,
+        pointer: a[1],
+        clear: a[2],
+        stack: a[3] - STACK_LENGTH,
+        stack_length: STACK_LENGTH,
+    };
+    // The new thread finds its steps in the script, by the step that made it: nothing of this stack need outlive the
+    // call.
+    bare::thread(&new, thread, core::ptr::from_ref(step) as usize)
+}
+
+fn resume([frame, trampoline, stack, length, ..]: [u64; 6]) -> ! {
+    let (gone, passed) = match (stack, trampoline) {
+        (0, 0) => (bare::process_stack(), None),
+        (0, _) => ((REGION, REGION_LENGTH), None),
+        _ => ((stack, length), Some(gate::passed())),
+    };
+    // SAFETY: the freezer built the frame and the trampoline, which stay mapped; the stack is this thread's own. A
+    // first thread comes here when all others have left the region.
+    unsafe { bare::resume(frame, trampoline, gone, passed) }
 }
 
 /// Fails where what a call has written is not what was expected.

@@ -31,10 +31,12 @@ mod number {
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const PRCTL: usize = 157;
     pub(super) const PERSONALITY: usize = 135;
+    pub(super) const SET_MEMPOLICY: usize = 238;
     pub(super) const SETDOMAINNAME: usize = 171;
     pub(super) const UMASK: usize = 95;
     pub(super) const KEYCTL: usize = 250;
     pub(super) const RT_SIGTIMEDWAIT: usize = 128;
+    pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const SECCOMP: usize = 317;
     pub(super) const EXECVEAT: usize = 322;
     pub(super) const UNSHARE: usize = 272;
@@ -391,7 +393,6 @@ pub(crate) fn seccomp(program: &[u8]) -> Result<(), Errno> {
 /// Installs one that has calls wait for answers (since Linux 5.0): where they arrive. A call that was received is
 /// answered once, whatever signals come meanwhile, where the kernel can do that (since Linux 5.19).
 pub(crate) fn supervised(program: &[u8]) -> Result<OwnedFd, Errno> {
-    const NEW_LISTENER: usize = 1 << 3;
     const WAIT_KILLABLE_RECEIVED: usize = 1 << 5;
     let listener = match filter(program, NEW_LISTENER | WAIT_KILLABLE_RECEIVED) {
         Err(Errno::INVAL) => filter(program, NEW_LISTENER)?,
@@ -399,6 +400,16 @@ pub(crate) fn supervised(program: &[u8]) -> Result<OwnedFd, Errno> {
     };
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(listener as RawFd) })
+}
+
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`
+pub(crate) const NEW_LISTENER: usize = 1 << 3;
+
+/// Installs one with flags: where the calls arrive that wait for answers, if any do.
+pub(crate) fn filter_with(program: &[u8], flags: u32) -> Result<Option<OwnedFd>, Errno> {
+    let listener = filter(program, flags as usize)?;
+    // SAFETY: with that flag the kernel has just made this descriptor for us, and nobody else knows of it.
+    Ok((flags as usize & NEW_LISTENER != 0).then(|| unsafe { OwnedFd::from_raw_fd(listener as RawFd) }))
 }
 
 fn filter(program: &[u8], flags: usize) -> Result<usize, Errno> {
@@ -516,6 +527,13 @@ pub(crate) fn set_personality(persona: u32) -> Result<(), Errno> {
     unsafe { call(number::PERSONALITY, [persona as usize, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
+/// Has memory lie on nodes of the machine (set_mempolicy(2)). `nodes` has a bit for each, in words of eight bytes.
+pub(crate) fn set_memory_policy(mode: u32, nodes: &[u8]) -> Result<(), Errno> {
+    let (mask, bits) = if nodes.is_empty() { (0, 0) } else { (nodes.as_ptr() as usize, nodes.len() * 8 + 1) };
+    // SAFETY: the kernel reads one bit less than it is told, all of which are in the slice; it needs no alignment.
+    unsafe { call(number::SET_MEMPOLICY, [mode as usize, mask, bits, 0, 0, 0]) }.map(drop)
+}
+
 /// Sets the domain name (setdomainname(2)).
 pub(crate) fn set_domain_name(name: &[u8]) -> Result<(), Errno> {
     // SAFETY: the kernel reads as many bytes as there are.
@@ -528,11 +546,16 @@ pub(crate) fn set_umask(mask: u32) {
     let _ = unsafe { call(number::UMASK, [mask as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Begins a new session keyring of this name (keyctl(2)).
-pub(crate) fn join_keyring(name: &CStr) -> Result<(), Errno> {
+/// Begins a new session keyring, of this name if there is one (keyctl(2)). A kernel without keyrings has none that
+/// could be shared.
+pub(crate) fn begin_session_keyring(name: Option<&CStr>) -> Result<(), Errno> {
     const JOIN_SESSION_KEYRING: usize = 1;
-    // SAFETY: the name ends in NUL.
-    unsafe { call(number::KEYCTL, [JOIN_SESSION_KEYRING, name.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
+    let name = name.map_or(0, |name| name.as_ptr() as usize);
+    // SAFETY: a name ends in NUL, and none is null.
+    match unsafe { call(number::KEYCTL, [JOIN_SESSION_KEYRING, name, 0, 0, 0, 0]) } {
+        Err(Errno::NOSYS) => Ok(()),
+        joined => joined.map(drop),
+    }
 }
 
 /// Adds a capability to those that every program keeps (prctl(2), PR_CAP_AMBIENT, since Linux 4.3).
@@ -541,6 +564,15 @@ pub(crate) fn raise_ambient(capability: usize) -> Result<(), Errno> {
     const RAISE: usize = 2;
     // SAFETY: touches no memory.
     unsafe { call(number::PRCTL, [PR_CAP_AMBIENT, RAISE, capability, 0, 0, 0]) }.map(drop)
+}
+
+/// Milliseconds since the epoch (clock_gettime(2)).
+pub(crate) fn now_ms() -> u64 {
+    const REALTIME: usize = 0;
+    let mut now = [0_u64; 2];
+    // SAFETY: the kernel writes a `struct timespec` of two words.
+    let _ = unsafe { call(number::CLOCK_GETTIME, [REALTIME, now.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    now[0].wrapping_mul(1000).wrapping_add(now[1] / 1_000_000)
 }
 
 /// Standard input, once a plan has put something there.

@@ -36,7 +36,10 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
         Step::User { uid, gid, groups } => user(terminal, uid, gid, groups),
         Step::Hold { keep } => hold(keep),
         Step::NoNewPrivileges => rustix::thread::set_no_new_privs(true),
-        Step::Exec { arguments, environment, search } => Err(execute(arguments, environment, search)),
+        Step::Exec { arguments, environment, search } => Err(execute(arguments, environment, search, execute_at)),
+        Step::ExecFound { arguments, environment, search } => {
+            Err(execute(arguments, environment, search, bare::execute))
+        }
         Step::ExecFd { fd, arguments } => {
             signals::unblock();
             let (arguments, environment) = (Vector::arguments(arguments)?, Vector::environment(&[])?);
@@ -199,14 +202,20 @@ pub(crate) fn send_with(socket: BorrowedFd<'_>, message: &[u8], fd: &OwnedFd) ->
 }
 
 /// Executes a program as execvp(3) does: a name with a slash as it stands, any other in each directory of `search`.
-fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) -> Errno {
+/// `way` executes what a path means.
+fn execute(
+    arguments: &'static [u8],
+    environment: &'static [u8],
+    search: &[u8],
+    way: impl Fn(&CStr, &Vector, &Vector) -> Errno,
+) -> Errno {
     let (vector, environment) = match (Vector::arguments(arguments), Vector::environment(environment)) {
         (Ok(arguments), Ok(environment)) => (arguments, environment),
         (Err(errno), _) | (_, Err(errno)) => return errno,
     };
     let Ok(name) = CStr::from_bytes_until_nul(arguments) else { return Errno::INVAL };
     signals::unblock();
-    look_for(name, search, |path| execute_at(path, &vector, &environment))
+    look_for(name, search, |path| way(path, &vector, &environment))
 }
 
 /// Sees that a program is there and may be executed, as it will be looked for. What is found is told by its path.
@@ -225,7 +234,7 @@ pub(crate) fn find(name: &'static [u8], search: &[u8]) -> Result<(), Errno> {
 }
 
 /// Whether a path of the guest means a file that this process may execute.
-fn executable(path: &CStr) -> Result<(), Errno> {
+pub(crate) fn executable(path: &CStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?;
     if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {

@@ -2,10 +2,11 @@
 
 use crate::bare::memory::{self, Mapped, Room};
 use crate::bare::{self, Forked};
+use crate::held_mounts::HeldMounts;
 use crate::{command, container, init, mountpoint, packet};
 use core::cell::Cell;
 use core::ffi::CStr;
-use pando_shim::{ADMITTED, Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
+use pando_shim::{ADMITTED, Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, Mountpoint, ROUSED, Report, Step, next_step};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -117,9 +118,10 @@ impl Luggage {
 
     /// What comes along with [`Request::Console`](pando_shim::Request::Console) and
     /// [`Request::Log`](pando_shim::Request::Log), in the places of other requests: where what is printed comes out,
-    /// and the log.
-    pub(crate) fn printed(self) -> Option<(OwnedFd, OwnedFd)> {
-        Some((self.plan?, self.report?))
+    /// the log, and its times.
+    pub(crate) fn printed(mut self) -> Option<(OwnedFd, OwnedFd, Option<OwnedFd>)> {
+        let times = self.named.0[0].take();
+        Some((self.plan?, self.report?, times))
     }
 
     /// Closes every descriptor but the standard ones, the report's socket and the one that the plan calls `index`:
@@ -214,6 +216,8 @@ struct Growing {
     luggage: Luggage,
     /// The new root, once there is one.
     root: Option<OwnedFd>,
+    /// The mounts in it that are looked at again.
+    mounts: HeldMounts,
     /// Whether standard input is a terminal made by this plan.
     terminal: bool,
     /// What is left of the plan.
@@ -224,7 +228,7 @@ struct Growing {
 
 /// Takes the steps that came with a launch. Does not return.
 pub(crate) fn grow(luggage: Luggage) -> ! {
-    let mut growing = Growing { luggage, root: None, terminal: false, plan: &[], number: 0 };
+    let mut growing = Growing::new(luggage);
     match growing.luggage.plan() {
         Ok(plan) => growing.plan = plan,
         Err(errno) => growing.fail(errno),
@@ -236,7 +240,7 @@ pub(crate) fn grow(luggage: Luggage) -> ! {
 pub(crate) fn directly(socket: BorrowedFd<'_>) -> ! {
     let report = rustix::io::fcntl_dupfd_cloexec(socket, STANDARD as i32 + 1).ok();
     let luggage = Luggage { report, count: 2, ..Luggage::default() };
-    let mut growing = Growing { luggage, root: None, terminal: false, plan: &[], number: 0 };
+    let mut growing = Growing::new(luggage);
     match growing.rest() {
         Ok(plan) => growing.plan = plan,
         Err(errno) => growing.fail(errno),
@@ -245,6 +249,11 @@ pub(crate) fn directly(socket: BorrowedFd<'_>) -> ! {
 }
 
 impl Growing {
+    fn new(luggage: Luggage) -> Self {
+        let mounts = HeldMounts::default();
+        Self { luggage, root: None, mounts, terminal: false, plan: &[], number: 0 }
+    }
+
     /// Takes what steps are left.
     fn go_on(&mut self) -> ! {
         while let Some(step) = next_step(&mut self.plan) {
@@ -331,32 +340,32 @@ impl Growing {
             }
             Step::EnterRoot { fd, over } => self.enter_root(fd, over.c_str()),
             Step::Attach { fd, on } => {
-                let tree = self.luggage.fd(fd)?;
-                mountpoint::attach(tree, self.root()?, on.at.c_str(), on.make)
+                let root = self.root.as_ref().ok_or(Errno::NOTDIR)?;
+                self.mounts.attach(self.luggage.fd(fd)?, root.as_fd(), &on)
             }
-            Step::Mount { kind, options, attributes, on } => {
-                if on.make == Make::Skip && self.is_missing(on.at.c_str())? {
-                    return Ok(());
-                }
+            Step::Mount { kind, options, attributes, on } => self.mount((kind.c_str(), options), attributes, &on),
+            Step::MountPlainly { kind, options, attributes, at } => {
                 let tree = new_file_system(kind.c_str(), options, attributes)?;
-                mountpoint::attach(tree.as_fd(), self.root()?, on.at.c_str(), on.make)
+                let root = self.root.as_ref().ok_or(Errno::NOTDIR)?;
+                self.mounts.attach_new(tree, root.as_fd(), &Mountpoint { at, make: Make::Directory })
             }
             Step::Mask { at } => self.mount_on_itself(at.c_str(), Some(c"dev/null"), Attributes::READ_ONLY),
             Step::Protect { at } => self.mount_on_itself(at.c_str(), None, Attributes::READ_ONLY),
             Step::Bring { from, on } => {
                 let mounted =
                     rustix::mount::open_tree(rustix::fs::CWD, from.c_str(), OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-                mountpoint::attach(mounted.as_fd(), self.root()?, on.at.c_str(), on.make)
+                let (root, at) = self.mounts.place(self.root()?, on.at.c_str());
+                mountpoint::attach(mounted.as_fd(), root, at, on.make)
             }
             Step::TakeRoot => {
                 rustix::process::chroot(c".")?;
-                self.root = None;
+                self.leave_roots();
                 rustix::process::chdir(c"/")
             }
             Step::Pivot => {
                 rustix::process::pivot_root(c".", c".")?;
                 rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
-                self.root = None;
+                self.leave_roots();
                 rustix::process::chdir(c"/")
             }
             Step::HostName { name } => rustix::system::sethostname(name),
@@ -370,21 +379,53 @@ impl Growing {
                 self.luggage.close_others(None);
                 command::take(&self.luggage, self.terminal, step)
             }
+            Step::Filter { program, flags, word } => self.filter(program, flags, word),
             Step::Say { word } => self.say(word),
             Step::Sibling { word } => self.go_on_as_sibling(word),
             Step::Listener { fd } => self.luggage.keep_listener(fd),
             Step::Started { word } => self.luggage.await_start(word),
             Step::Inherit { first, count } => self.luggage.hand_on(first, count),
-            other => match container::take(self.root.as_ref(), &self.luggage, other) {
+            other => match container::take(self.root.as_ref(), &self.mounts, &self.luggage, other) {
                 Some(outcome) => outcome,
                 None => command::take(&self.luggage, self.terminal, other),
             },
         }
     }
 
+    /// Mounts a new file system of a kind.
+    fn mount(
+        &mut self,
+        (kind, options): (&CStr, &str),
+        attributes: Attributes,
+        on: &Mountpoint<'static>,
+    ) -> Result<(), Errno> {
+        if on.make == Make::Skip && self.is_missing(on.at.c_str())? {
+            return Ok(());
+        }
+        let tree = new_file_system(kind, options, attributes)?;
+        let root = self.root.as_ref().ok_or(Errno::NOTDIR)?;
+        self.mounts.attach_new(tree, root.as_fd(), on)
+    }
+
     fn say(&self, word: u8) -> Result<(), Errno> {
         let report = self.luggage.report.as_ref().ok_or(Errno::BADF)?;
         rustix::net::send(report, &[word], rustix::net::SendFlags::NOSIGNAL).map(drop)
+    }
+
+    /// Installs a filter of system calls, after which the listener's number and the answer are all that is said.
+    fn filter(&self, program: &[u8], flags: u32, word: u8) -> Result<(), Errno> {
+        let report = self.luggage.report.as_ref().ok_or(Errno::BADF)?;
+        let Some(listener) = bare::filter_with(program, flags)? else { return Ok(()) };
+        let number = listener.as_raw_fd();
+        // It closes when the program is executed: to close it here is one more call that may not be allowed.
+        core::mem::forget(listener);
+        let number = number.to_ne_bytes();
+        let message = [word, number[0], number[1], number[2], number[3]];
+        rustix::net::send(report, &message, rustix::net::SendFlags::NOSIGNAL)?;
+        match rustix::net::recv(report, &mut [0_u8; 1], rustix::net::RecvFlags::empty())? {
+            (0, _) => Err(Errno::PIPE),
+            _ => Ok(()),
+        }
     }
 
     /// Returns in the sibling alone.
@@ -403,6 +444,12 @@ impl Growing {
         self.root.as_ref().map(AsFd::as_fd).ok_or(Errno::NOTDIR)
     }
 
+    /// Lets go of what the new root was reached by: no descriptor of it is at hand in the guest.
+    fn leave_roots(&mut self) {
+        self.root = None;
+        self.mounts = HeldMounts::default();
+    }
+
     fn enter_root(&mut self, fd: u8, over: &CStr) -> Result<(), Errno> {
         let tree = self.luggage.fd(fd)?;
         let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
@@ -415,7 +462,7 @@ impl Growing {
     /// Whether the new root has no such path. Asked before a tree is made for it: one that is closed unused waits for a
     /// grace period.
     fn is_missing(&self, at: &CStr) -> Result<bool, Errno> {
-        match mountpoint::resolve(self.root()?, at) {
+        match self.mounts.resolve(self.root()?, at) {
             Err(Errno::NOENT) => Ok(true),
             found => found.map(|_| false),
         }
@@ -423,18 +470,23 @@ impl Growing {
 
     /// Mounts `what` (default: the path itself) on a path of the new root. A path that is missing is passed over.
     fn mount_on_itself(&self, at: &CStr, what: Option<&CStr>, attributes: Attributes) -> Result<(), Errno> {
-        if self.is_missing(at)? {
-            return Ok(());
-        }
         let root = self.root()?;
-        let source = match mountpoint::resolve(root, what.unwrap_or(at)) {
-            Err(Errno::NOENT) => return Ok(()),
-            found => found?,
+        let find = |path: &CStr| match self.mounts.resolve(root, path) {
+            Err(Errno::NOENT) => Ok(None),
+            found => found.map(Some),
+        };
+        // The path is looked up once: what is shown there in its own place is what was there.
+        let Some(place) = find(at)? else { return Ok(()) };
+        let other = what.map(find).transpose()?;
+        let source = match &other {
+            Some(None) => return Ok(()),
+            Some(Some(other)) => other,
+            None => &place,
         };
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        let tree = rustix::mount::open_tree(&source, c"", flags)?;
+        let tree = rustix::mount::open_tree(source, c"", flags)?;
         bare::mount_setattr(tree.as_fd(), c"", false, attributes.bits(), 0)?;
-        mountpoint::attach(tree.as_fd(), root, at, Make::Skip)
+        mountpoint::attach_to(tree.as_fd(), place.as_fd())
     }
 }
 

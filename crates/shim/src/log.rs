@@ -2,6 +2,11 @@
 //!
 //! The guest never has it. What it prints arrives over a pipe, or on its console, and the shim is the only one that
 //! writes. Beyond its bound a log loses its beginning, in place: a program that follows it reads on where it is.
+//!
+//! Beside the log lies a file of when what was printed: records of sixteen bytes, the place in the log at which a piece
+//! begins and the milliseconds since the epoch at which it came, both little-endian.
+
+use crate::bare;
 
 use rustix::fd::OwnedFd;
 use rustix::fs::FallocateFlags;
@@ -22,8 +27,69 @@ const LONGEST: u64 = 1 << 40;
 const GRAIN: u64 = 64 << 10;
 const FINE_GRAIN: u64 = 4 << 10;
 
-/// The file.
+/// The most that the times of a log take of the disk, by what the log may: bytes.
+const fn bound_of_times(bound: u64) -> u64 {
+    const LEAST: u64 = 16 << 10;
+    if bound / 8 > LEAST { bound / 8 } else { LEAST }
+}
+
+/// The log, and when what was printed into it.
 pub(crate) struct Log {
+    text: Bounded,
+    times: Option<Times>,
+}
+
+impl Log {
+    /// One that is written to at its end.
+    pub(crate) fn new(text: OwnedFd, times: Option<OwnedFd>, bound: u64) -> Self {
+        let times = times.map(|file| Times { file: Bounded::new(file, bound_of_times(bound)), last: 0 });
+        Self { text: Bounded::new(text, bound), times }
+    }
+
+    /// Another bound from now on.
+    pub(crate) fn bind(&mut self, bound: u64) {
+        self.text.bind(bound);
+        if let Some(times) = &mut self.times {
+            times.file.bind(bound_of_times(bound));
+        }
+    }
+
+    /// Writes at its end. What a full disk does not take is lost: a guest must not stand still for its log's sake.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.text.make_room(bytes.len() as u64);
+        if let Some(times) = &mut self.times {
+            times.note(&self.text);
+        }
+        self.text.write(bytes);
+    }
+}
+
+/// When what was printed.
+struct Times {
+    file: Bounded,
+    /// The time in the last record.
+    last: u64,
+}
+
+impl Times {
+    /// Notes that what comes next into a log comes now. What comes within the same millisecond shares a record.
+    fn note(&mut self, text: &Bounded) {
+        let now = bare::now_ms();
+        let Ok(about) = rustix::fs::fstat(&text.file) else { return };
+        if now == self.last && about.st_size != 0 {
+            return;
+        }
+        self.last = now;
+        let mut record = [0; 16];
+        record[..8].copy_from_slice(&(about.st_size as u64).to_le_bytes());
+        record[8..].copy_from_slice(&now.to_le_bytes());
+        self.file.make_room(record.len() as u64);
+        self.file.write(&record);
+    }
+}
+
+/// A file that takes no more of the disk than its bound.
+struct Bounded {
     file: OwnedFd,
     /// The most that it takes of the disk: bytes.
     bound: u64,
@@ -31,20 +97,17 @@ pub(crate) struct Log {
     room: Option<u64>,
 }
 
-impl Log {
-    /// One that is written to at its end.
-    pub(crate) fn new(file: OwnedFd, bound: u64) -> Self {
+impl Bounded {
+    fn new(file: OwnedFd, bound: u64) -> Self {
         Self { file, bound, room: None }
     }
 
-    /// Another bound from now on.
-    pub(crate) fn bind(&mut self, bound: u64) {
+    fn bind(&mut self, bound: u64) {
         (self.bound, self.room) = (bound, None);
     }
 
-    /// Writes at its end. What a full disk does not take is lost: a guest must not stand still for its log's sake.
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
-        let length = bytes.len() as u64;
+    /// Makes room for so many bytes, which it is told to write next.
+    fn make_room(&mut self, length: u64) {
         let known = self.room.map_or_else(|| self.look(), Ok);
         let room = match known {
             Ok(room) if room >= length => room,
@@ -52,6 +115,9 @@ impl Log {
             _ => self.cut().unwrap_or(0),
         };
         self.room = Some(room.saturating_sub(length));
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             match rustix::io::write(&self.file, rest) {

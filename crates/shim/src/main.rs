@@ -21,6 +21,7 @@ mod command;
 mod console;
 mod container;
 mod grow;
+mod held_mounts;
 mod init;
 mod log;
 mod memory;
@@ -85,6 +86,8 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
         set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
         bare::undumpable();
     }
+    // Guests share no keys. Where its user may have no more, the daemon's is as empty.
+    let _ = bare::begin_session_keyring(None);
     let scopes = Scopes::from_bits_truncate(namespaces);
     if !scopes.is_empty() {
         // An older kernel cannot; `pando doctor` tells what is lost.

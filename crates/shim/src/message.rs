@@ -51,16 +51,16 @@ pub enum Request {
     /// client. Is not answered.
     Settle,
     /// Keep the console of a guest that brings its own init. File descriptors: a socket on which its master will
-    /// arrive, and the log that takes what is printed on it. Is not answered.
+    /// arrive, the log that takes what is printed on it, and the file of the log's times. Is not answered.
     Console {
         /// The most that the log takes of the disk: bytes.
         bound: u64,
     },
     /// End. A living init is killed first.
     Quit,
-    /// Carry what the guest prints into its log. File descriptors: the end of a pipe that is read, without waiting, and
-    /// the log. Without these only the bound is another from now on. Once all that the guest printed is in the log its
-    /// init's end is told, unless that came first. Is not answered.
+    /// Carry what the guest prints into its log. File descriptors: the end of a pipe that is read, without waiting, the
+    /// log, and the file of its times. Without these only the bound is another from now on. Once all that the guest
+    /// printed is in the log its init's end is told, unless that came first. Is not answered.
     Log {
         /// The most that the log takes of the disk: bytes.
         bound: u64,

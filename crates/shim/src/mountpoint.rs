@@ -18,8 +18,11 @@ pub(crate) fn resolve(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errn
 
 /// What a path inside `root` means, opened.
 pub(crate) fn open(root: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let attempt = || rustix::fs::openat2(root, path, flags, Mode::empty(), confined);
+    look_up(root, path, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+}
+
+fn look_up(root: BorrowedFd<'_>, path: &CStr, flags: OFlags, rules: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let attempt = || rustix::fs::openat2(root, path, flags, Mode::empty(), rules);
     // EAGAIN: a rename or a mount anywhere on the machine raced with a `..` of a link on the way.
     let found = (1..MAX_TRIES).map(|_| attempt()).find(|found| !matches!(found, Err(Errno::AGAIN)));
     found.unwrap_or_else(attempt)
@@ -35,8 +38,28 @@ pub(crate) fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr, make
         }
         (outcome, _) => outcome?,
     };
+    attach_to(tree, place.as_fd())
+}
+
+/// Attaches a detached tree at a place.
+pub(crate) fn attach_to(tree: BorrowedFd<'_>, place: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(tree, c"", place.as_fd(), c"", flags)
+    rustix::mount::move_mount(tree, c"", place, c"", flags)
+}
+
+/// A path inside `root`, opened as a mere place, which is made where it is missing: no link is on the way there. `None`
+/// where a missing one is passed over.
+pub(crate) fn plain(root: BorrowedFd<'_>, at: &CStr, make: Make) -> Result<Option<OwnedFd>, Errno> {
+    let rules = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let attempt = || look_up(root, at, OFlags::PATH | OFlags::CLOEXEC, rules);
+    match (attempt(), make) {
+        (Err(Errno::NOENT), Make::Skip) => Ok(None),
+        (Err(Errno::NOENT), Make::Directory | Make::File) => {
+            build(root, at, make)?;
+            attempt().map(Some)
+        }
+        (found, _) => found.map(Some),
+    }
 }
 
 /// Makes a directory inside `root`, and those above it, where they are missing.

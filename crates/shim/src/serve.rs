@@ -197,14 +197,16 @@ impl Shim<'_> {
     }
 
     fn keep_console(&mut self, luggage: Luggage, bound: u64) {
-        if let Some((socket, log)) = luggage.printed() {
-            (self.console, self.log) = (Some(Console::awaited(socket)), Some(Log::new(log, bound)));
+        if let Some((socket, log, times)) = luggage.printed() {
+            (self.console, self.log) = (Some(Console::awaited(socket)), Some(Log::new(log, times, bound)));
         }
     }
 
     fn keep_log(&mut self, luggage: Luggage, bound: u64) {
         match luggage.printed() {
-            Some((pipe, log)) => (self.printed, self.log) = (Some(pipe), Some(Log::new(log, bound))),
+            Some((pipe, log, times)) => {
+                (self.printed, self.log) = (Some(pipe), Some(Log::new(log, times, bound)));
+            }
             None => self.log.iter_mut().for_each(|log| log.bind(bound)),
         }
         if self.init_ended.is_some() {

@@ -458,6 +458,100 @@ pub enum Step<'a> {
         /// How many of them there are.
         count: u8,
     },
+    /// Execute a program in a child as [`Step::Call`] does, by a path that its arguments need not begin with.
+    CallProgram {
+        /// Index of the file that is its standard input.
+        input: u8,
+        /// The program's path.
+        #[serde(borrow)]
+        path: Text<'a>,
+        /// Arguments, each ended by NUL.
+        #[serde(borrow)]
+        arguments: &'a [u8],
+        /// `NAME=value`s, each ended by NUL.
+        #[serde(borrow)]
+        environment: &'a [u8],
+        /// The most seconds that it may take; 0 for any.
+        timeout: u32,
+    },
+    /// Have memory lie on some nodes of the machine (set_mempolicy(2)).
+    MemoryPolicy {
+        /// The mode, with flags.
+        mode: u32,
+        /// A bit a node, in whole words of eight bytes; empty for none.
+        #[serde(borrow)]
+        nodes: &'a [u8],
+    },
+    /// Mount a new file system of a kind on a directory of the new root that no link is on the way to.
+    MountPlainly {
+        /// Its kind: `proc`, `sysfs`, …
+        #[serde(borrow)]
+        kind: Text<'a>,
+        /// `key=value` pairs and flags, separated by commas.
+        #[serde(borrow)]
+        options: &'a str,
+        /// Attributes of the mount.
+        attributes: Attributes,
+        /// Path, relative to the new root. It is made where it is missing.
+        #[serde(borrow)]
+        at: Text<'a>,
+    },
+    /// Have lines that are written to the terminal of standard input end as they were written (without `ONLCR`):
+    /// whoever carries them on has them end as another terminal wants it.
+    PlainLines,
+    /// Have a program of classic BPF answer system calls, with flags of seccomp(2). Where calls wait for another
+    /// process's answers (`SECCOMP_FILTER_FLAG_NEW_LISTENER`), the number of the descriptor at which they arrive is
+    /// told on the report's socket, in four bytes of this machine's order after a word, and the process waits for a
+    /// message that it was taken.
+    Filter {
+        /// The filter's program: `struct sock_filter`s.
+        #[serde(borrow)]
+        program: &'a [u8],
+        /// The flags.
+        flags: u32,
+        /// The word before the number.
+        word: u8,
+    },
+    /// Execute a program that [`Step::Find`] has found, by the same words: the last step. It takes no other system call
+    /// that a filter might not allow.
+    ExecFound {
+        /// Arguments, each ended by NUL. The first names the program.
+        #[serde(borrow)]
+        arguments: &'a [u8],
+        /// `NAME=value`s, each ended by NUL.
+        #[serde(borrow)]
+        environment: &'a [u8],
+        /// Where to look for a name without a slash: directories separated by colons.
+        #[serde(borrow)]
+        search: &'a [u8],
+    },
+    /// Make a directory the root, and the working directory.
+    ChangeRoot {
+        /// Index of the directory's descriptor.
+        fd: u8,
+    },
+    /// Execute a program of the guest's in a child as [`Step::CallProgram`] does, whose system calls are answered as
+    /// [`Step::Filter`] has it. Those that would wait for another process's answers fail (ENOSYS): nobody listens.
+    CallFiltered {
+        /// Index of the file that is its standard input.
+        input: u8,
+        /// The program's path.
+        #[serde(borrow)]
+        path: Text<'a>,
+        /// Arguments, each ended by NUL.
+        #[serde(borrow)]
+        arguments: &'a [u8],
+        /// `NAME=value`s, each ended by NUL.
+        #[serde(borrow)]
+        environment: &'a [u8],
+        /// The most seconds that it may take; 0 for any.
+        timeout: u32,
+        /// The filter's program: `struct sock_filter`s.
+        #[serde(borrow)]
+        program: &'a [u8],
+        /// Flags of seccomp(2).
+        flags: u32,
+    },
 }
 
 /// Group ids, four bytes each, little-endian.

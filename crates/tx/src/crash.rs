@@ -3,6 +3,10 @@
 /// The variable of the environment that says at which step. Whoever recovers is not to be killed by it too.
 pub(crate) const STEP: &str = "PANDO_TX_CRASH_STEP";
 
+/// The variable that says at which step the process stops, until it gets SIGCONT: what others do just there.
+#[cfg(feature = "crash-points")]
+const STOP: &str = "PANDO_TX_STOP_STEP";
+
 /// A step of a commit or of a recovery. Where [`STEP`] is the number of the step, counted from 0, the process kills
 /// itself. In ordinary builds this is nothing.
 #[inline]
@@ -16,11 +20,13 @@ fn counted() {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
     static TAKEN: AtomicU64 = AtomicU64::new(0);
-    static LAST: OnceLock<Option<u64>> = OnceLock::new();
-    let last = LAST.get_or_init(|| std::env::var(STEP).ok()?.parse().ok());
-    if *last == Some(TAKEN.fetch_add(1, Ordering::Relaxed)) {
-        let me = rustix::process::getpid();
-        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+    static LAST: OnceLock<[Option<u64>; 2]> = OnceLock::new();
+    let last = LAST.get_or_init(|| [STEP, STOP].map(|name| std::env::var(name).ok()?.parse().ok()));
+    let now = Some(TAKEN.fetch_add(1, Ordering::Relaxed));
+    for (at, signal) in last.iter().zip([rustix::process::Signal::KILL, rustix::process::Signal::STOP]) {
+        if *at == now {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        }
     }
 }
 

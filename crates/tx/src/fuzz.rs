@@ -26,7 +26,12 @@ pub fn journals() -> Vec<Vec<u8>> {
     let at = TreePath::new(b"a/\xff").expect("a path");
     let change = vec![Op::Move { at, ino: 7, directory: false, marked: true, over: None }];
     let part = OverlayPart::new("/".into(), "/base".into());
-    let journal = Journal { durable: true, parts: vec![(part, Steps { change, ..Steps::default() })], kept: None };
+    let journal = Journal {
+        durable: true,
+        parts: vec![(part, Steps { change, ..Steps::default() })],
+        kept: None,
+        privileged: Vec::new(),
+    };
     vec![postcard::to_stdvec(&journal).expect("a vector takes everything")]
 }
 

@@ -25,6 +25,7 @@ mod change;
 mod crash;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod gate;
 mod journal;
 mod log;
 mod prewarm;
@@ -42,6 +43,9 @@ pub use change::review::{Export, Exported, Look, PartReview, Reviewed};
 pub use change::selection::Selection;
 pub use change::split_attribution::FileBaseline;
 pub use change::{Change, Sign};
+pub use gate::{
+    Exclusive, GateChoice, GateError, GateKind, GateRequest, GateUsed, HostGate, Waiter, offers, waiting_for,
+};
 pub use journal::commit_error::CommitError;
 pub use log::{Entry, KeepBounds, LogError, Logged, PutBack, Standing, clear, entry, list, put_back};
 pub use prewarm::prewarmed::{HandedOver, Prewarmed, Remains};
@@ -61,12 +65,12 @@ pub use supervise::{
     WhenUnsupported, filter, note_reached,
 };
 pub use transaction::daemons::Settled;
-pub use transaction::gate::Exclusive;
 pub use transaction::in_memory::Memory;
 pub use transaction::recover::{Recovered, recover, recover_in};
 pub use transaction::{
-    BeginError, CommitRequest, EndError, Ended, KeepRequest, Looks, Rest, Running, StartError, Transaction, abort_open,
-    changes_now, commit_open, doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
+    BeginError, CommitRequest, EndError, Ended, Hosted, HostedCommit, KeepRequest, Leavings, Looks, Rest, Running,
+    StartError, Transaction, abort_open, changes_now, commit_open, doomed_open, end_processes_of_open, processes,
+    review_of_open,
 };
 pub use tree::attributes::Moment;
 pub use tree::path::TreePath;

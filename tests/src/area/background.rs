@@ -8,6 +8,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("background::run_leaves_it_running", run_leaves_it_running),
     Case::new("background::a_terminal_stays_open", a_terminal_stays_open),
     Case::new("background::a_command_that_is_missing_is_said_at_once", a_command_that_is_missing_is_said_at_once),
+    Case::new("background::what_is_attached_is_read_inside", attached_input),
+    Case::new("background::whoever_attaches_may_leave_by_the_keys", attached_keys),
+    Case::new("background::an_input_outlives_the_daemon_and_is_cloned", lasting_input),
     Case::new("background::exec_leaves_it_running", exec_leaves_it_running),
     Case::new("background::wait_tells_the_exit_code", wait_tells_the_exit_code),
 ];
@@ -70,4 +73,60 @@ fn wait_tells_the_exit_code(sandbox: &Sandbox) {
     sandbox.create("idle", &[]);
     sandbox.pando(["wait", "idle"]).run().ended_with(125).complains_of(&["idle", "not known"]);
     sandbox.pando(["wait", "nobody", "first"]).run().ended_with(125).says("3\n").complains_of(&["nobody"]);
+}
+
+/// Reads lines, and says each again.
+const ECHO: &str = "while read line; do [ \"$line\" = end ] && exit 7; echo \"said $line\"; done; echo no more";
+
+fn attached_input(sandbox: &Sandbox) {
+    let words = ["run", "-d", "-i", "--name", "job", "--from", sandbox.busybox(), "--", "sh", "-c", ECHO];
+    sandbox.pando(words).run().succeeded().says("job\n");
+    let said = |text: &str| eventually("it was read", || sandbox.pando(["logs", "job"]).ok() == text);
+    // The end of what is passed on ends nothing: who comes later goes on.
+    let first = sandbox.pando(["attach", "job"]).input("one\n").start();
+    said("said one\n");
+    let silent = sandbox.pando(["attach", "--no-stdin", "job"]).input("never\n").start();
+    let mut second = sandbox.pando(["attach", "job"]).start_with_open_input();
+    std::io::Write::write_all(second.input(), b"two\n").expect("it reads");
+    said("said one\nsaid two\n");
+    std::io::Write::write_all(second.input(), b"end\n").expect("it reads");
+    let ended = second.close_input().wait().ended_with(7);
+    assert!(ended.out().ends_with("said two\n"), "{}", ended.out());
+    for other in [first, silent] {
+        other.wait().ended_with(7);
+    }
+    // Without -i there is none.
+    let words = ["run", "-d", "--name", "deaf", "--from", sandbox.busybox(), "--", "sh", "-c", ECHO];
+    sandbox.pando(words).ok();
+    eventually("its input ends at once", || sandbox.state("deaf") == "absent");
+}
+
+fn attached_keys(sandbox: &Sandbox) {
+    sandbox.guest("job", &["-i", "--", "sh", "-c", ECHO]);
+    let left = sandbox.pando(["attach", "job"]).input(&b"one\n\x10\x11two\n"[..]).run();
+    left.succeeded().complains_of(&["Detached from guest 'job'"]);
+    eventually("what came before the keys was read", || sandbox.pando(["logs", "job"]).ok() == "said one\n");
+    let other = sandbox.pando(["attach", "--detach-keys", "ctrl-a,x", "job"]).input(&b"\x10three\n\x01x"[..]).run();
+    other.succeeded().complains_of(&["Detached"]);
+    eventually("other keys are typed", || sandbox.pando(["logs", "job"]).ok() == "said one\nsaid \x10three\n");
+    assert_eq!(sandbox.state("job"), "running");
+}
+
+fn lasting_input(sandbox: &Sandbox) {
+    sandbox.guest("job", &["-i", "--", "sh", "-c", ECHO]);
+    sandbox.end_daemon();
+    let attached = |name: &str, text: &str| {
+        let line = sandbox.pando(["attach", name]).input([text.as_bytes(), b"\n\x10\x11"].concat());
+        line.run().succeeded().complains_of(&["Detached"]);
+    };
+    attached("job", "one");
+    let said =
+        |name: &str, text: &str| eventually("it was read", || sandbox.pando(["logs", name]).ok().ends_with(text));
+    said("job", "said one\n");
+    sandbox.pando(["freeze", "job"]).ok();
+    sandbox.pando(["clone", "job", "copy"]).ok();
+    attached("copy", "two");
+    attached("job", "three");
+    said("copy", "said two\n");
+    said("job", "said three\n");
 }

@@ -122,7 +122,15 @@ fn out_of_reach(sandbox: &Sandbox) {
         let (frozen, log) = frozen(sandbox, &source);
         let init = sandbox.first_process(name);
         for _ in 0..CLONES {
-            let target = Target { init, cgroup: None, groups: &[], supplied: &[log.as_fd()], handoff: None, scopes: 0 };
+            let target = Target {
+                init,
+                held: None,
+                cgroup: None,
+                groups: &[],
+                supplied: &[log.as_fd()],
+                handoff: None,
+                scopes: 0,
+            };
             // Never let go, it ends.
             drop(frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}")));
             eventually("the clone has ended", || !has(init, 2));
@@ -142,7 +150,8 @@ fn killers(sandbox: &Sandbox) {
     let (frozen, log) = frozen(sandbox, "source");
     let init = sandbox.first_process("web");
     let clone = || {
-        let target = Target { init, cgroup: None, groups: &[], supplied: &[log.as_fd()], handoff: None, scopes: 0 };
+        let target =
+            Target { init, held: None, cgroup: None, groups: &[], supplied: &[log.as_fd()], handoff: None, scopes: 0 };
         frozen.clone_into(&target).map(drop)
     };
     let shell = "setsid sh -c 'burglar killer 1 $$ & echo $! >/killing; wait' </dev/null >/dev/null 2>&1 &";
@@ -166,7 +175,8 @@ fn den_again(sandbox: &Sandbox, frozen: &Frozen, log: &File) {
         sandbox.exec_sh("quiet", "true").ok();
     }
     let init = sandbox.first_process("quiet");
-    let target = Target { init, cgroup: None, groups: &[], supplied: &[log.as_fd()], handoff: None, scopes: 0 };
+    let target =
+        Target { init, held: None, cgroup: None, groups: &[], supplied: &[log.as_fd()], handoff: None, scopes: 0 };
     let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
     ready.go().unwrap_or_else(|error| panic!("{error}"));
     eventually("it runs", || has(init, 2));

@@ -28,6 +28,7 @@ const TRIES: usize = 40;
 fn make(frozen: &Frozen, space: &Space) -> Result<Ready, CloneError> {
     frozen.clone_into(&Target {
         init: space.init(),
+        held: None,
         cgroup: None,
         groups: &[],
         supplied: &[],
@@ -124,7 +125,15 @@ fn want_of_memory_is_noticed(sandbox: &Sandbox, hoarder: &str) {
     let tasks = File::options().write(true).open(group.0.join("cgroup.procs")).expect("it can be joined");
     let space = Space::new();
     let groups = [tasks.as_fd()];
-    let target = Target { init: space.init(), cgroup: None, groups: &groups, supplied: &[], handoff: None, scopes: 0 };
+    let target = Target {
+        init: space.init(),
+        held: None,
+        cgroup: None,
+        groups: &groups,
+        supplied: &[],
+        handoff: None,
+        scopes: 0,
+    };
     let error = frozen.clone_into(&target).map(drop).expect_err("it does not fit");
     let said = error.to_string();
     assert!(said.contains("has to fit the limit of the guest's memory"), "{said}");

@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("clone_objects::files_in_memory_keep_their_names_and_times", in_memory),
     Case::new("clone_objects::names_in_memory_that_a_clone_would_lose_are_refused", lost_in_memory),
+    Case::new("clone_objects::programs_that_were_deleted_run_on", deleted_programs),
     Case::new("clone_objects::the_dead_have_died_of_what_they_died_of", dead),
 ];
 
@@ -77,6 +78,34 @@ fn linked(sandbox: &Sandbox, directory: &str) {
     for name in ["source", "clone"] {
         let before = changes(sandbox, name);
         eventually("what one writes the other reads", || changes(sandbox, name) > before);
+    }
+}
+
+/// As after an upgrade: each clone has a copy of the program that it began with.
+fn deleted_programs(sandbox: &Sandbox) {
+    const RUNS: &str = "cp /bin/busybox /srv/busybox1; cp /bin/busybox /srv/busybox2
+        /srv/busybox1 sh -c 'while sleep 0.1; do echo >/one; done' &
+        exec /srv/busybox2 sh -c 'rm /srv/busybox1; echo other >/srv/new; mv /srv/new /srv/busybox2; while sleep 0.1; do echo >/two; done'";
+    const LOOK: &str = "for one in /proc/[0-9]*; do if grep -q ^/srv $one/cmdline; then
+        readlink $one/exe | grep -o ' (deleted)'; cmp $one/exe /bin/busybox && echo same; fi; done; cat /srv/busybox2";
+    sandbox.guest("source", &["--", "sh", "-c", RUNS]);
+    let goes_on = |name: &str| {
+        sandbox.exec_sh(name, "rm -f /one /two").ok();
+        eventually("both go on", || sandbox.exec_sh(name, "test -e /one && test -e /two").run().code() == 0);
+    };
+    goes_on("source");
+    let was = sandbox.exec_sh("source", LOOK).ok();
+    assert_eq!(was, " (deleted)\nsame\n (deleted)\nsame\nother\n");
+    sandbox.pando(["freeze", "source", "warm", "--wait"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    sandbox.pando(["freeze", "one", "again", "--wait"]).ok();
+    sandbox.end_daemon();
+    sandbox.pando(["clone", "again", "two"]).ok();
+    sandbox.pando(["freeze", "source", "ended", "--stop"]).ok();
+    sandbox.pando(["restore", "ended"]).ok();
+    for name in ["one", "two", "source"] {
+        goes_on(name);
+        assert_eq!(sandbox.exec_sh(name, LOOK).ok(), was, "{name}");
     }
 }
 

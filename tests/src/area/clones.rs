@@ -316,7 +316,15 @@ fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
     let groups: [BorrowedFd<'_>; 0] = [];
     let init = sandbox.first_process("den");
     for _ in 0..CLONES {
-        let target = Target { init, cgroup: None, groups: &groups, supplied: &[log.as_fd()], handoff: None, scopes: 0 };
+        let target = Target {
+            init,
+            held: None,
+            cgroup: None,
+            groups: &groups,
+            supplied: &[log.as_fd()],
+            handoff: None,
+            scopes: 0,
+        };
         let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
         // Never let go, it ends, and its pid is free again.
         drop(ready);

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("exec::gives_the_commands_exit_code", gives_the_commands_exit_code),
+    Case::new("exec::reads_no_file_of_the_kernels_for_a_list_of_users", reads_no_file_of_the_kernels),
     Case::new("exec::passes_input_and_output", passes_input_and_output),
     Case::new("exec::sets_environment_user_and_directory", sets_environment_user_and_directory),
     Case::new("exec::is_inside_the_guest", is_inside_the_guest),
@@ -27,6 +28,15 @@ fn gives_the_commands_exit_code(sandbox: &Sandbox) {
     let exec = |command: &str| sandbox.pando(["exec", "web", "--", command]).run();
     exec("no-such-command").ended_with(127).complains_of(&["no-such-command"]);
     exec("/bin/not-a-program").ended_with(126).complains_of(&["/bin/not-a-program"]);
+}
+
+/// To read a file of /proc may do more than that, and root of the host is shown what a guest is not.
+fn reads_no_file_of_the_kernels(sandbox: &Sandbox) {
+    let name = "printf 'ada:x:7:7::/:' >/proc/self/comm; mv /etc/passwd /etc/former; \
+                ln -s /proc/$$/comm /etc/passwd; sleep 1000; :";
+    sandbox.guest("web", &["--", "sh", "-c", name]);
+    eventually("it is named so", || sandbox.exec_sh("web", "cat /etc/passwd").run().out() == "ada:x:7:7::/:\n");
+    sandbox.pando(["exec", "--user", "ada", "web", "--", "id"]).run().ended_with(125).complains_of(&["'ada'"]);
 }
 
 fn passes_input_and_output(sandbox: &Sandbox) {

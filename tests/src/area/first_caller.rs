@@ -1,8 +1,9 @@
 //! A daemon that some command started: it, and so its guests, have nothing of whoever called first.
 
-use crate::case::Case;
+use crate::case::{Case, skip};
 use crate::line::Line;
 use crate::need::Need;
+use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
@@ -11,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
         Need::Program("taskset", "util-linux"),
         Need::Program("nice", "coreutils"),
     ]),
+    Case::new("first_caller::leaves_no_keys_to_guests", leaves_no_keys_to_guests).needs(&[Need::Root]),
     Case::new("users::listen_on_low_ports_of_their_own", listen_on_low_ports_of_their_own),
 ];
 
@@ -31,6 +33,41 @@ fn leaves_nothing_to_guests(sandbox: &Sandbox) {
     let odd = "ulimit -S -n 200; ulimit -S -s 1024; ulimit -S -c 0; umask 077; echo 500 >/proc/self/oom_score_adj;";
     let line = format!("{odd} exec taskset 1 nice -n 7 {run}");
     assert_eq!(Line::new("sh").args(["-c", &line]).ok(), usual);
+}
+
+const KEYS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keys"));
+
+/// The daemon is started by the first command, whose session has a key.
+fn leaves_no_keys_to_guests(sandbox: &Sandbox) {
+    let tree = super::attacks::tree(sandbox);
+    let keys = tree.join("bin/keys");
+    std::fs::write(&keys, KEYS).unwrap();
+    std::fs::set_permissions(&keys, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let held = Line::new(&keys).args(["hold"]).args([&keys]).args(["look"]).run();
+    if held.code() == 2 {
+        skip(format!("this machine has no keyrings, or no room in them: {}", held.err().trim()));
+    }
+    held.succeeded().says("found\n");
+    sandbox.end_daemon();
+    let pando = |words: &[&str]| {
+        let line = Line::new(&keys).args(["hold"]).args([sandbox.program()]).args(["--root"]).args([sandbox.root()]);
+        line.args(words).run().succeeded()
+    };
+    let from = tree.to_string_lossy();
+    for userns in ["auto", "host"] {
+        let options = ["run", "--from", &from, "--seccomp", "off", "--userns", userns, "--", "keys", "look"];
+        pando(&options).says("none\n");
+    }
+    let wait = "while [ ! -e /go ]; do sleep 0.05; done; keys look >/said; sleep 1000";
+    let create = ["create", "g", "--from", &from, "--seccomp", "off", "--start", "--", "sh", "-c", wait];
+    pando(&create);
+    pando(&["freeze", "g", "image"]);
+    pando(&["clone", "image", "clone"]);
+    for guest in ["g", "clone"] {
+        pando(&["exec", guest, "--", "touch", "/go"]);
+        eventually("it has looked", || sandbox.exec_sh(guest, "cat /said").run().out() == "none\n");
+        pando(&["exec", guest, "--", "keys", "look"]).says("none\n");
+    }
 }
 
 /// Where no other shares the network a port belongs to nobody but the guest.

@@ -8,6 +8,7 @@ use crate::sandbox::Sandbox;
 use crate::spaces::Space;
 use pando_freeze::image::{self, Image};
 use pando_freeze::{FreezeError, Frozen, Subject, Target, TaskIterator, freeze, load};
+use pando_kernel::process::{held::HeldProcess, pidfd};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -111,6 +112,12 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::mount_namespaces_in_clones_of_clones", |sandbox| {
         again_and_again(sandbox, include_str!("../../fixtures/mount_spaces.py"), has_mounts);
     }),
+    case("freeze::roots_of_their_own_are_roots_again", |sandbox| {
+        plays(sandbox, include_str!("../../fixtures/own_roots.py"))
+    }),
+    case("freeze::roots_of_their_own_in_clones_of_clones", |sandbox| {
+        again_and_again(sandbox, include_str!("../../fixtures/own_roots.py"), |_| ());
+    }),
     case("freeze::ipc_namespaces_with_nothing_in_them_are_made_again", |sandbox| {
         plays(sandbox, include_str!("../../fixtures/ipc_spaces.py"))
     }),
@@ -147,6 +154,7 @@ pub(crate) const CASES: &[Case] = &[
         plays(sandbox, include_str!("../../fixtures/own_state.py"))
     }),
     Case::new("freeze::what_is_told_of_processes_is_what_they_say", what_is_told_is_what_they_say).needs(TOLD),
+    Case::new("freeze::nobody_is_frozen_who_has_the_pid_of_one_that_has_ended", nobody_is_frozen_instead).needs(NEEDS),
     case("freeze::clones_of_clones", clones_of_clones),
     case("freeze::each_clone_of_one_holder_counts_its_pids_on", each_counts_its_pids_on),
     case("freeze::a_failed_clone_leaves_nothing", a_failed_clone_leaves_nothing),
@@ -181,6 +189,16 @@ pub(super) fn frozen_untold(space: &Space) -> Result<Frozen, FreezeError> {
 fn frozen_with(space: &Space, subject: &Subject<'_>) -> Result<Frozen, FreezeError> {
     let root = File::open(format!("/proc/{}/root", space.init())).expect("the root of a space");
     freeze(subject, || Ok(root.into()))
+}
+
+fn nobody_is_frozen_instead(sandbox: &Sandbox) {
+    let (stage, space) = (stage(sandbox), Space::new());
+    let _actor = space.play(include_str!("../../fixtures/being.py"), &stage);
+    let as_that_of = |held: &HeldProcess| frozen_with(&space, &Subject { held: Some(held), ..subject(&space) });
+    let pid = space.init();
+    as_that_of(&HeldProcess::new(pid, pidfd::open(pid).unwrap())).unwrap_or_else(|error| panic!("{error}"));
+    let error = as_that_of(&HeldProcess::ended(pid)).expect_err("its first process has ended");
+    assert!(matches!(error, FreezeError::Restless(_)), "{error}");
 }
 
 /// Processes are asked where the kernel does not tell; either way they come out the same.
@@ -230,7 +248,8 @@ fn state(image: &Image) -> String {
 }
 
 pub(super) fn clone_into(frozen: &Frozen, space: &Space) {
-    let target = Target { init: space.init(), cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
+    let target =
+        Target { init: space.init(), held: None, cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
     let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
     ready.go().expect("it runs");
 }
@@ -260,7 +279,7 @@ fn plays_after(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let frozen = frozen.unwrap_or_else(|error| panic!("{error}"));
     let image = stage.join("image");
     std::fs::create_dir(&image).expect("a directory");
-    frozen.keep(&image).unwrap_or_else(|error| panic!("{error}"));
+    frozen.keep(&image, None).unwrap_or_else(|error| panic!("{error}"));
     let thawed = load(&image, files.as_fd()).unwrap_or_else(|error| panic!("{error}"));
     let clones = [Space::new(), Space::new()];
     for (number, clone) in clones.iter().enumerate() {
@@ -341,14 +360,16 @@ fn a_failed_clone_leaves_nothing(sandbox: &Sandbox) {
     let barren = Space::new();
     let hide = barren.command(&["mount", "-t", "tmpfs", "none", &stage.to_string_lossy()]).status();
     assert!(hide.expect("mount runs").success());
-    let target = Target { init: barren.init(), cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
+    let target =
+        Target { init: barren.init(), held: None, cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
     let said = frozen.clone_into(&target).map(drop).expect_err("its files are not there").to_string();
     assert!(said.contains("opening ") && said.contains("stage"), "{said}");
     let inside = || barren.command(&["sh", "-c", "! ps ax --no-headers | grep -q '[p]ython'"]).status();
     eventually("nothing of it is left", || inside().expect("sh runs").success());
     let clone = Space::new();
     // One that is made but never let go ends, too.
-    let target = Target { init: clone.init(), cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
+    let target =
+        Target { init: clone.init(), held: None, cgroup: None, groups: &[], supplied: &[], handoff: None, scopes: 0 };
     drop(frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}")));
     let inside =
         || clone.command(&["sh", "-c", "! ps ax -o stat,args --no-headers | grep '[p]ython' | grep -qv ^Z"]).status();

@@ -20,6 +20,9 @@ const NETWORK: &[Need] =
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("hostile_images::a_plain_one_needs_no_word_and_a_network_its_own", network_of_its_own).needs(NETWORK),
+    Case::new("hostile_images::one_that_is_restored_starts_when_it_is_told_to", starts_when_told),
+    Case::new("hostile_images::no_spec_is_taken_that_create_would_refuse", specs_that_create_refuses).needs(TAR),
+    Case::new("hostile_images::silent_ones_leave_threads_to_others", silent),
     Case::new("hostile_images::the_hosts_files_are_granted_by_name", |sandbox| {
         let volume = json!([{"source": "/", "target": "/host", "read_only": false}]);
         wants(sandbox, "volumes", volume, "volumes", &["/ of this machine at /host", "to write"]);
@@ -110,6 +113,39 @@ fn file_of(sandbox: &Sandbox, export: &ImageExport) -> PathBuf {
     file
 }
 
+/// Streams that nobody writes to take a thread each, and some are left.
+fn silent(sandbox: &Sandbox) {
+    let import = || sandbox.pando(["image", "import", "/dev/stdin"]);
+    sandbox.pando(["ls"]).ok();
+    let mut waiting: Vec<_> = (0..9).map(|_| import().start_with_open_input()).collect();
+    let mut refused = None;
+    eventually("one of them is one too many", || {
+        refused = waiting.iter_mut().position(|one| one.has_ended());
+        refused.is_some()
+    });
+    let refused = waiting.swap_remove(refused.expect("it has just been found")).wait();
+    refused.complains_of(&["are being imported already"]);
+    sandbox.guest("web", &["--", "sleep", "1000"]);
+    sandbox.pando(["freeze", "web", "warm"]).ok();
+    drop(waiting);
+    eventually("there is room again", || !import().run().err().contains("are being imported already"));
+}
+
+/// When a guest starts by itself is not for whoever made an image to say.
+fn starts_when_told(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--restart", "always", "--", "sleep", "1000"]);
+    sandbox.pando(["set", "web", "boot.autostart=true"]).ok();
+    let file = sandbox.scratch().join("export").to_string_lossy().into_owned();
+    sandbox.pando(["freeze", "--stop", "web", "warm"]).ok();
+    sandbox.pando(["image", "export", "warm", &file]).ok();
+    sandbox.pando(["image", "rm", "--force", "warm"]).run();
+    sandbox.pando(["rm", "--force", "web"]).run();
+    sandbox.pando(["image", "import", &file, "evil"]).ok();
+    sandbox.pando(["restore", "evil"]).ok();
+    let text = sandbox.pando(["inspect", "web"]).ok();
+    assert!(text.contains("sleep") && !text.contains("always") && !text.contains("\"autostart\": true"), "{text}");
+}
+
 fn import(sandbox: &Sandbox, file: &Path, allowed: &[&str]) -> Ended {
     let words: Vec<&str> = allowed.iter().flat_map(|word| ["--allow", word]).collect();
     sandbox.pando(["image", "import", &file.to_string_lossy(), "evil"]).args(words).run()
@@ -162,6 +198,24 @@ fn wants(sandbox: &Sandbox, field: &str, value: serde_json::Value, word: &str, w
     let mut export = export_of(sandbox, &[], ":");
     export.change_spec(field, value);
     granted_by_name_alone(sandbox, &file_of(sandbox, &export), word, why);
+}
+
+/// A guest that cannot be stopped, for example.
+fn specs_that_create_refuses(sandbox: &Sandbox) {
+    let plain = export_of(sandbox, &[], ":");
+    for (field, value, words) in [
+        ("stop_signal", json!("NOSUCH"), "'NOSUCH' is not a signal"),
+        ("stop_grace", json!(u32::MAX), "longer than a day"),
+        ("init", json!("sbin/init"), "is not an absolute path"),
+        ("publish_all", json!(true), "use --net private"),
+    ] {
+        let mut export = plain.clone();
+        export.change_spec(field, value);
+        let refused = import(sandbox, &file_of(sandbox, &export), &["all"]).ended_with(125);
+        refused.complains_of(&["image 'evil' is not imported", words]);
+        nothing_is_left(sandbox);
+    }
+    import(sandbox, &file_of(sandbox, &plain), &[]).succeeded();
 }
 
 fn network_of_its_own(sandbox: &Sandbox) {

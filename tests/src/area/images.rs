@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("images::create_from_an_oci_layout", create_from_an_oci_layout),
     Case::new("images::a_command_is_the_arguments_of_the_entrypoint", a_command_is_the_arguments_of_the_entrypoint),
     Case::new("images::a_layout_that_is_no_tree_is_said", a_layout_that_is_no_tree_is_said),
+    Case::new("images::a_stop_signal_that_is_none_keeps_no_guest_from_being_stopped", a_stop_signal_that_is_none),
     Case::new("images::a_damaged_oci_layout_is_refused", a_damaged_oci_layout_is_refused),
     Case::new("images::create_from_the_host", create_from_the_host).tags(SLOW),
 ];
@@ -34,6 +35,13 @@ fn text_blob(layout: &Path, text: &str) -> String {
 
 /// A layout of one image, of busybox, whose settings leave traces in what it prints. The answer is the source to give.
 fn layout(sandbox: &Sandbox) -> String {
+    let config = r#""Entrypoint":["sh","-c"],"Cmd":["echo $COLOUR $(id -u):$(id -g) $(pwd)"],
+        "Env":["COLOUR=green","PATH=/bin"],"WorkingDir":"/srv","User":"ada""#;
+    layout_of(sandbox, config)
+}
+
+/// A layout of one image, of busybox, with these fields in its configuration.
+pub(super) fn layout_of(sandbox: &Sandbox, config: &str) -> String {
     let layout = sandbox.scratch().join("image");
     std::fs::create_dir_all(layout.join("blobs/sha256")).expect("a directory");
     let layer = layout.join("unfinished");
@@ -41,9 +49,7 @@ fn layout(sandbox: &Sandbox) -> String {
     let (diff_id, layer) = blob(&layout, &layer);
     let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let config = format!(
-        r#"{{"architecture":"{architecture}","os":"linux","rootfs":{{"type":"layers","diff_ids":["{diff_id}"]}},"config":{{
-            "Entrypoint":["sh","-c"],"Cmd":["echo $COLOUR $(id -u):$(id -g) $(pwd)"],
-            "Env":["COLOUR=green","PATH=/bin"],"WorkingDir":"/srv","User":"ada"}}}}"#
+        r#"{{"architecture":"{architecture}","os":"linux","rootfs":{{"type":"layers","diff_ids":["{diff_id}"]}},"config":{{{config}}}}}"#
     );
     let config = text_blob(&layout, &config);
     let manifest = format!(
@@ -57,6 +63,18 @@ fn layout(sandbox: &Sandbox) -> String {
     std::fs::write(layout.join("index.json"), index).expect("a file");
     std::fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).expect("a file");
     format!("oci:{}", layout.display())
+}
+
+fn a_stop_signal_that_is_none(sandbox: &Sandbox) {
+    let source = layout_of(sandbox, r#""Cmd":["sleep","1000"],"Env":["PATH=/bin"],"StopSignal":"NOSUCH""#);
+    sandbox.pando(["create", "web", "--from", &source, "--start"]).ok();
+    sandbox.pando(["restart", "-t", "0", "web"]).ok();
+    sandbox.pando(["stop", "-t", "0", "web"]).ok();
+    assert_eq!(sandbox.state("web"), "stopped");
+    let create = ["create", "other", "--from", &source, "--stop-signal", "NOSUCH"];
+    sandbox.pando(create).run().ended_with(125).complains_of(&["'NOSUCH' is not a signal"]);
+    let create = ["create", "other", "--from", &source, "--stop-timeout", "86401"];
+    sandbox.pando(create).run().ended_with(125).complains_of(&["longer than a day"]);
 }
 
 fn run_from_an_oci_layout(sandbox: &Sandbox) {

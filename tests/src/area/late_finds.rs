@@ -10,7 +10,7 @@ pub(crate) const CASES: &[Case] = &[Case::new("late_finds::the_guest_runs_on_and
 
 /// Has a deleted file open that is larger than any that is kept, another each time: none is there for long enough to be
 /// seen twice by the look ahead, which tells only of what lasts.
-const COMES_AND_GOES: &str = "n=0; while [ ! -e /enough ]; do n=$((n+1)); dd of=/gone$n bs=1M seek=2048 count=0 2>/dev/null </dev/null; \
+const COMES_AND_GOES: &str = "n=0; while [ ! -e /enough ]; do n=$((n+1)); fallocate -l 1100M /gone$n; \
                               exec 7</gone$n; rm /gone$n; sleep 0.004; exec 7<&-; sleep 0.004; done; exec sleep 100000";
 
 /// How often it is tried, and how many finds are enough.

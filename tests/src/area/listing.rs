@@ -146,18 +146,56 @@ fn version(sandbox: &Sandbox) {
     assert!(sandbox.pando(["--version"]).ok().starts_with("pando "));
 }
 
+/// What the completions of bash offer behind these words.
+fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let line =
+        crate::line::Line::new(sandbox.program()).args(["--", "pando", "--root"]).args([sandbox.root()]).args(words);
+    let line = line.env("PANDO_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", (words.len() + 2).to_string());
+    let line = line.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "true");
+    line.ok().lines().map(str::to_owned).collect()
+}
+
 fn completions_and_man(sandbox: &Sandbox) {
     for shell in ["bash", "zsh", "fish"] {
-        assert!(sandbox.pando(["completions", shell]).ok().contains("pando"), "{shell}");
+        assert!(sandbox.pando(["completions", shell]).ok().contains("PANDO_COMPLETE"), "{shell}");
     }
-    let pages = sandbox.scratch().join("man");
-    let ended = sandbox.pando(["man"]).args([pages.as_os_str()]).run();
-    if ended.code() == 0 && pages.exists() {
-        let count = std::fs::read_dir(&pages).expect("a directory").count();
-        assert!(count > 5, "{count} pages");
-    } else {
-        assert!(sandbox.pando(["man"]).ok().contains(".TH"));
+    // Names are known while a daemon runs, and none is started to ask.
+    assert_eq!(offered(sandbox, &["start", ""]).iter().filter(|word| !word.starts_with('-')).count(), 0);
+    assert!(sandbox.daemon().is_none(), "completing has started a daemon");
+    let verbs = offered(sandbox, &[""]);
+    for verb in ["run", "network", "attach"] {
+        assert!(verbs.iter().any(|word| word == verb), "{verb}: {verbs:?}");
     }
+    assert!(!verbs.iter().any(|word| ["hold-terminal", "spawner", "unpack"].contains(&word.as_str())), "{verbs:?}");
+    sandbox.guest("web", &[]);
+    sandbox.pando(["freeze", "web", "warm"]).ok();
+    sandbox.pando(["volume", "create", "data"]).ok();
+    sandbox.pando(["network", "create", "front"]).ok();
+    for (words, expected) in [
+        (&["start", "w"][..], "web"),
+        (&["exec", ""], "web"),
+        (&["clone", ""], "warm"),
+        (&["image", "rm", ""], "warm"),
+        (&["volume", "rm", ""], "data"),
+        (&["network", "rm", ""], "front"),
+        (&["run", "--net", "f"], "front"),
+        (&["run", "--net", ""], "private"),
+        (&["cp", "w"], "web:"),
+    ] {
+        let all = offered(sandbox, words);
+        assert!(all.iter().any(|word| word == expected), "{words:?}: {all:?}");
+    }
+    let pages = sandbox.scratch().join("man1");
+    sandbox.pando(["man"]).args([pages.as_os_str()]).ok();
+    let count = std::fs::read_dir(&pages).expect("a directory").count();
+    assert!(count > 5, "{count} pages");
+    let spec = std::fs::read_to_string(pages.with_file_name("man5").join("pando-spec.5")).expect("a page");
+    assert!(
+        spec.contains(".TH PANDO-SPEC 5") && spec.contains("network_name") && spec.contains("memory.limit"),
+        "{spec}"
+    );
+    assert!(pages.with_file_name("man5").join("pando.toml.5").is_file());
+    assert!(sandbox.pando(["man"]).ok().contains(".TH"));
 }
 
 fn help_of_every_command(sandbox: &Sandbox) {

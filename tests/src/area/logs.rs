@@ -28,6 +28,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("logs::nothing_is_lost_by_a_freeze", nothing_is_lost_by_a_freeze),
     Case::new("logs::who_was_moved_prints_where_it_is", who_was_moved_prints_where_it_is),
     Case::new("logs::who_has_lost_its_shim_prints_on", who_has_lost_its_shim_prints_on),
+    Case::new("logs::lines_have_their_times", lines_have_their_times),
+    Case::new("logs::several_are_shown_in_the_order_of_time", several_are_shown_in_the_order_of_time),
+    Case::new("logs::times_never_take_more_than_their_bound", times_never_take_more_than_their_bound),
     Case::new("logs::a_slow_follower_holds_nobody_up", a_slow_follower_holds_nobody_up),
 ];
 
@@ -317,4 +320,60 @@ fn a_slow_follower_holds_nobody_up(sandbox: &Sandbox) {
     follower.wait().expect("it ends");
     assert!(goes_on, "the guest waits for who follows its log");
     assert!(said.lines().eq((1..=400_000).map(|number| number.to_string())), "{} lines", said.lines().count());
+}
+
+/// Prints a line, waits to be told so and prints another.
+const TWO_LINES: &str = "echo first; until [ -e /go ]; do sleep 0.1; done; echo second; sleep 100000";
+
+fn lines_have_their_times(sandbox: &Sandbox) {
+    sandbox.guest("job", &["--", "sh", "-c", TWO_LINES]);
+    eventually("it prints", || sandbox.pando(["logs", "job"]).ok() == "first\n");
+    let timed = sandbox.pando(["logs", "-t", "job"]).ok();
+    let (time, rest) = timed.split_once(' ').expect("a time and a line");
+    assert!(rest == "first\n" && time.len() == 24 && time.ends_with('Z'), "{timed}");
+    assert_eq!(sandbox.pando(["logs", "--since", "1h", "job"]).ok(), "first\n");
+    assert_eq!(sandbox.pando(["logs", "--until", "1h", "job"]).ok(), "");
+    // The next one comes in another millisecond, and is told apart from what was printed until then.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    sandbox.exec_sh("job", ": >/go").ok();
+    eventually("it prints on", || sandbox.pando(["logs", "job"]).ok() == "first\nsecond\n");
+    assert_eq!(sandbox.pando(["logs", "--until", time, "job"]).ok(), "first\n");
+    let since = sandbox.pando(["logs", "--timestamps", "--since", time, "-n", "1", "job"]).ok();
+    assert!(since.ends_with(" second\n") && !since.starts_with(time), "{since}");
+    sandbox.pando(["logs", "--since", "soon", "job"]).run().ended_with(125).complains_of(&["soon", "10m"]);
+    sandbox.pando(["kill", "job"]).ok();
+    // A follower shows what is there, and ends with the guest.
+    let followed = sandbox.pando(["logs", "-f", "-t", "job"]).ok();
+    assert!(followed.lines().count() == 2 && followed.ends_with(" second\n"), "{followed}");
+}
+
+fn several_are_shown_in_the_order_of_time(sandbox: &Sandbox) {
+    sandbox.guest("job", &["--", "sh", "-c", TWO_LINES]);
+    eventually("it prints", || sandbox.pando(["logs", "job"]).ok() == "first\n");
+    sandbox.guest("other", &["--", "sh", "-c", "echo between; sleep 100000"]);
+    eventually("it prints", || sandbox.pando(["logs", "other"]).ok() == "between\n");
+    sandbox.exec_sh("job", ": >/go").ok();
+    eventually("it prints on", || sandbox.pando(["logs", "job"]).ok() == "first\nsecond\n");
+    let both = "job   | first\nother | between\njob   | second\n";
+    assert_eq!(sandbox.pando(["logs", "job", "other"]).ok(), both);
+    for name in ["job", "other"] {
+        sandbox.pando(["kill", name]).ok();
+    }
+    assert_eq!(sandbox.pando(["logs", "--follow", "job", "other"]).ok(), both);
+    sandbox.pando(["logs", "job", "nobody"]).run().ended_with(125).complains_of(&["nobody"]);
+}
+
+/// Of a guest that prints as often as it can.
+fn times_never_take_more_than_their_bound(sandbox: &Sandbox) {
+    sandbox.settings("[logs]\nsize = \"64K\"\n");
+    sandbox.guest("job", &["--", "sh", "-c", "while :; do echo; sleep 0.001; done"]);
+    let times = log(sandbox, "job").with_extension("times");
+    let mut most = 0;
+    eventually("it has printed", || {
+        let about = std::fs::metadata(&times).expect("times");
+        most = most.max(about.blocks() * 512);
+        about.len() > 64 << 10
+    });
+    assert!(most <= 16 << 10, "{most} bytes");
+    sandbox.pando(["kill", "job"]).ok();
 }

@@ -1,9 +1,12 @@
 //! The tests, a file an area. A new file is a `mod` line and a line in [`AREAS`].
 
+mod admission;
 mod aio;
 mod attacks;
 mod background;
 mod burglars;
+pub(crate) mod capi;
+mod checkpoints;
 mod clients;
 mod clone_answers;
 mod clone_checker;
@@ -37,10 +40,14 @@ mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
 mod full_disk;
+mod gate;
+mod gate_calls;
+mod gate_hold;
 mod generation;
 mod getting_started;
 mod given_devices;
 mod habits;
+mod host_devices;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -61,15 +68,26 @@ mod moving;
 mod net;
 mod never_lost;
 mod oci;
+mod oci_walls;
 mod overbooking;
+mod page_sharing;
+mod pages;
 mod plain_mistakes;
 mod programs;
 mod readers;
 mod reboot;
+mod reclaiming;
 mod refusals;
+mod registry;
+mod registry_garbage;
+mod registry_layers;
+mod registry_names;
+mod registry_resume;
+mod registry_signatures;
 mod reservations;
 mod restarts;
 mod restore;
+mod reused_pids;
 mod room;
 mod run;
 mod self_freeze;
@@ -98,6 +116,7 @@ mod tx_after_point;
 mod tx_bystanders;
 mod tx_calls;
 mod tx_contention;
+mod tx_control_groups;
 mod tx_crash;
 mod tx_disputed;
 mod tx_filesystems;
@@ -126,6 +145,7 @@ mod tx_programs;
 mod tx_protection;
 mod tx_race;
 mod tx_refused;
+mod tx_reused_numbers;
 mod tx_review;
 mod tx_root;
 mod tx_serial;
@@ -134,10 +154,13 @@ mod tx_spares;
 mod tx_swapped;
 mod tx_times;
 mod tx_undo;
+mod tx_undo_others;
 mod tx_unseen;
+mod tx_users;
 mod tx_validation;
 mod unharmed;
 mod views;
+mod volume_links;
 mod volumes;
 mod walls_of_run;
 mod wrong_limits;
@@ -151,11 +174,16 @@ const AREAS: &[&[Case]] = &[
     sysvinit::CASES,
     generation::CASES,
     getting_started::CASES,
+    pages::CASES,
     given_devices::CASES,
+    gate::CASES,
+    gate_calls::CASES,
+    gate_hold::CASES,
     tx_after_point::CASES,
     tx_bystanders::CASES,
     tx_calls::CASES,
     tx_contention::CASES,
+    tx_control_groups::CASES,
     tx_crash::CASES,
     tx_disputed::CASES,
     tx_power::CASES,
@@ -185,6 +213,7 @@ const AREAS: &[&[Case]] = &[
     tx_protection::CASES,
     tx_race::CASES,
     tx_refused::CASES,
+    tx_reused_numbers::CASES,
     tx_review::CASES,
     tx_root::CASES,
     tx_serial::CASES,
@@ -193,7 +222,9 @@ const AREAS: &[&[Case]] = &[
     tx_swapped::CASES,
     tx_times::CASES,
     tx_undo::CASES,
+    tx_undo_others::CASES,
     tx_unseen::CASES,
+    tx_users::CASES,
     tx_validation::CASES,
     xfstests::CASES,
     crash::CASES,
@@ -201,6 +232,7 @@ const AREAS: &[&[Case]] = &[
     full_disk::CASES,
     settings::CASES,
     freeze::CASES,
+    admission::CASES,
     aio::CASES,
     frozen_again::CASES,
     frozen_settings::CASES,
@@ -238,9 +270,11 @@ const AREAS: &[&[Case]] = &[
     hostile_archives::CASES,
     hostile_images::CASES,
     readers::CASES,
+    reclaiming::CASES,
     signed_images::CASES,
     daemon_walls::CASES,
     standby_clones::CASES,
+    checkpoints::CASES,
     clients::CASES,
     refusals::CASES,
     restore::CASES,
@@ -249,6 +283,7 @@ const AREAS: &[&[Case]] = &[
     reservations::CASES,
     overbooking::CASES,
     wrong_limits::CASES,
+    reused_pids::CASES,
     room::CASES,
     doctor::CASES,
     run::CASES,
@@ -268,8 +303,10 @@ const AREAS: &[&[Case]] = &[
     unharmed::CASES,
     walls_of_run::CASES,
     views::CASES,
+    volume_links::CASES,
     volumes::CASES,
     terminals::CASES,
+    capi::CASES,
     programs::CASES,
     image_files::CASES,
     images::CASES,
@@ -284,10 +321,20 @@ const AREAS: &[&[Case]] = &[
     net::clones::CASES,
     never_lost::CASES,
     oci::CASES,
+    oci_walls::CASES,
+    registry::CASES,
+    registry_garbage::CASES,
+    registry_layers::CASES,
+    registry_names::CASES,
+    registry_resume::CASES,
+    registry_signatures::CASES,
+    page_sharing::CASES,
     net::connection_kills::CASES,
     net::connections::CASES,
     net::host_mode::CASES,
     net::private::CASES,
+    net::named::CASES,
+    host_devices::CASES,
     net::same_ports::CASES,
     net::thousand::CASES,
     state_root::CASES,

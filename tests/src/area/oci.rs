@@ -8,6 +8,8 @@ use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::terminal::Terminal;
 use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
@@ -16,8 +18,22 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("oci::the_end_of_a_process_is_the_commands", ends),
     Case::new("oci::a_program_that_is_not_there_is_told_when_it_is_created", no_such_program),
     Case::new("oci::a_further_process_is_where_the_first_is", further_process),
+    Case::new("oci::a_further_process_of_a_container_that_ends_is_not_begun", further_process_at_the_end),
+    Case::new("oci::a_further_process_has_the_containers_root", further_process_among_the_hosts),
     Case::new("oci::files_are_mounted_masked_and_protected", files),
     Case::new("oci::a_profile_answers_system_calls", filtered),
+    Case::new("oci::a_profile_says_nothing_of_what_the_runtime_does", narrow_profile),
+    Case::new("oci::namespaces_are_joined_by_their_kind", kinds_of_namespaces),
+    Case::new("oci::what_is_mounted_among_the_hosts_mounts_goes_with_the_container", among_the_hosts),
+    Case::new("oci::calls_wait_for_the_answers_of_an_agent", agent),
+    Case::new("oci::a_mounts_files_are_shown_by_its_map_of_ids", mapped_mounts),
+    Case::new("oci::a_process_runs_where_and_when_it_is_to", scheduled),
+    Case::new("oci::groups_that_others_are_in_are_refused", groups_in_use),
+    Case::new("oci::a_variable_is_there_once", variables),
+    Case::new("oci::what_the_kernel_shows_is_mounted_on_no_link", linked_proc),
+    Case::new("oci::read_only_file_systems_have_what_is_mounted_in_them", read_only_dev),
+    Case::new("oci::a_limit_of_one_process_leaves_room_for_it", one_process),
+    Case::new("oci::a_hook_has_its_own_arguments_and_the_programs_variables", hooks_arguments),
     Case::new("oci::hooks_are_called_in_their_order_with_the_state", hooks),
     Case::new("oci::a_hook_that_fails_leaves_nothing", failing_hook),
     Case::new("oci::a_user_namespace_has_its_ids", user_namespace),
@@ -29,6 +45,13 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("oci::the_runtimes_own_file_is_out_of_reach", own_file),
     Case::new("oci::what_is_masked_is_masked_by_the_null_device_alone", false_null_device),
     Case::new("oci::descriptors_of_the_caller_stay_outside", no_descriptors),
+    Case::new("oci::a_process_without_capabilities_has_none", no_capabilities),
+    Case::new("oci::a_device_node_is_no_way_to_a_file_of_the_hosts", replaced_node),
+    Case::new("oci::what_is_kept_is_roots_alone", kept_closed),
+    Case::new("oci::a_state_that_others_may_write_is_refused", foreign_state),
+    Case::new("oci::a_pid_file_is_no_way_to_another_file", planted_links),
+    Case::new("oci::a_group_of_another_is_left_alone", groups_of_others),
+    Case::new("oci::the_kernels_files_go_to_plain_directories", linked_kernel_files),
     Case::new("oci::a_killed_create_is_cleared_away", killed_creates),
     Case::new("oci::podman_runs_containers_by_it", podman).needs(ENGINE),
 ];
@@ -172,6 +195,78 @@ fn further_process(sandbox: &Sandbox) {
     bundle.is_clear();
 }
 
+/// The namespaces of a process that has ended are gone: without them the command would run on the host.
+fn further_process_at_the_end(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "exec sleep 1000");
+    let (path, host) =
+        (sandbox.scratch().join("process.json"), std::fs::read_link("/proc/self/ns/mnt").expect("a link"));
+    let process =
+        r#"{"user":{"uid":0,"gid":0},"cwd":"/","args":["sh","-c","readlink /proc/self/ns/mnt"],"env":["PATH=/bin"]}"#;
+    for namespaces in [&["mount", "pid", "uts"][..], &["mount"]] {
+        bundle.change(|config| {
+            let kinds: Vec<_> = namespaces.iter().map(|kind| json!({"type": kind})).collect();
+            (config["linux"]["namespaces"], config["hostname"]) = (json!(kinds), json!(""));
+        });
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).expect("a pipe");
+        // Whoever runs a container reaps its process as soon as that has ended.
+        let container = bundle.oci(["run", "--keep", "--bundle"]).args([bundle.path()]).args(["box"]).start();
+        eventually("it runs", || bundle.oci(["state", "box"]).run().out().contains("\"running\""));
+        let words = ["exec".as_ref(), "--process".as_ref(), path.as_os_str(), "box".as_ref()];
+        let further = bundle.oci(words).start();
+        let mut writing = None;
+        eventually("it reads what it is to begin", || {
+            let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+            writing = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).ok();
+            writing.is_some()
+        });
+        bundle.oci(["kill", "box", "KILL"]).ok();
+        container.wait().ended_with(137);
+        rustix::io::write(writing.take().expect("it is open"), process.as_bytes()).expect("somebody reads it");
+        let ended = further.wait();
+        assert!(!ended.out().contains(&*host.to_string_lossy()), "it ran on the host");
+        ended.ended_with(255).complains_of(&["stopped container"]);
+        bundle.oci(["delete", "box"]).ok();
+        std::fs::remove_file(&path).expect("it is there");
+        bundle.is_clear();
+    }
+}
+
+/// In a namespace of mounts that is not the container's alone, only the container's processes have its root; and none
+/// has it before the container is made.
+fn further_process_among_the_hosts(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "exec sleep 1000");
+    let marks = ["host", "inside"].map(|name| (name, sandbox.scratch().join(name)));
+    std::fs::write(&marks[0].1, "").expect("a file");
+    let look = format!("[ -e {} ] && echo host || echo inside", marks[0].1.display());
+    let hook = format!(
+        "'{}' --root '{}' exec box sh -c '{look}' >'{}' 2>&1; true",
+        runtime().display(),
+        bundle.states().display(),
+        marks[1].1.display()
+    );
+    bundle.change(|config| {
+        let hook = json!({"path": "/bin/sh", "args": ["sh", "-c", hook], "env": ["PATH=/usr/bin:/bin"]});
+        config["hooks"] = json!({"createRuntime": [hook]});
+    });
+    bundle.create();
+    let said = std::fs::read_to_string(&marks[1].1).expect("the hook has run");
+    assert!(said.contains("is being created"), "{said}");
+    bundle.oci(["delete", "--force", "box"]).ok();
+    bundle.change(|config| {
+        config["linux"]["namespaces"] = json!([{"type": "uts"}]);
+        config["linux"]["maskedPaths"] = json!([]);
+        config["linux"]["readonlyPaths"] = json!([]);
+        (config["hostname"], config["hooks"]) = (json!(""), json!({}));
+    });
+    // In mounts of the test's own: should it fail, nothing stays.
+    let script = r#""$0" --root "$1" create -b "$2" box </dev/null >/dev/null && "$0" --root "$1" exec box sh -c "$3";
+                    "$0" --root "$1" delete --force box"#;
+    let line = Line::new("unshare").args(["--mount", "sh", "-c", script]).args([runtime().as_os_str()]);
+    let line = line.args([bundle.states().as_os_str(), bundle.path().as_os_str()]).args([&look]);
+    line.run().succeeded().says("inside\n");
+    bundle.is_clear();
+}
+
 fn files(sandbox: &Sandbox) {
     let bundle = Bundle::new(
         sandbox,
@@ -214,6 +309,285 @@ fn filtered(sandbox: &Sandbox) {
         assert!(ended.out().ends_with("no\ndone\n"), "{}", ended.out());
         let _ = std::fs::remove_dir(bundle.inside("tmp/a"));
     }
+    bundle.is_clear();
+}
+
+/// What a shell of busybox needs, and none of the calls by which a runtime prepares a process.
+fn narrow_profile(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "echo inside; mkdir /tmp/x 2>/dev/null || echo refused");
+    let calls = [
+        "execve",
+        "exit",
+        "exit_group",
+        "read",
+        "write",
+        "writev",
+        "brk",
+        "mmap",
+        "mprotect",
+        "arch_prctl",
+        "prctl",
+        "capget",
+        "capset",
+        "set_tid_address",
+        "set_robust_list",
+        "rseq",
+        "prlimit64",
+        "readlink",
+        "readlinkat",
+        "getrandom",
+        "ioctl",
+        "rt_sigaction",
+        "rt_sigprocmask",
+        "rt_sigreturn",
+        "getpid",
+        "getppid",
+        "getuid",
+        "geteuid",
+        "getgid",
+        "getegid",
+        "fork",
+        "vfork",
+        "clone",
+        "wait4",
+        "stat",
+        "newfstatat",
+        "fstat",
+        "lstat",
+        "getcwd",
+        "uname",
+        "open",
+        "openat",
+        "fcntl",
+        "dup2",
+        "close",
+        "munmap",
+        "time",
+        "clock_gettime",
+        "umask",
+        "poll",
+    ];
+    for sealed in [false, true] {
+        bundle.change(|config| {
+            config["process"]["noNewPrivileges"] = json!(sealed);
+            config["process"]["user"] = json!({"uid": 1000, "gid": 1000});
+            config["linux"]["seccomp"] = json!({"defaultAction": "SCMP_ACT_ERRNO", "architectures": ["SCMP_ARCH_X86_64"],
+                "syscalls": [{"names": calls.as_slice(), "action": "SCMP_ACT_ALLOW"}]});
+        });
+        bundle.run().run().succeeded().says("inside\nrefused\n");
+    }
+    bundle.change(|config| {
+        config["process"]["args"] = json!(["grep", "-E", "^(Cap(Prm|Eff)|Seccomp):", "/proc/self/status"])
+    });
+    bundle.change(|config| config["process"]["noNewPrivileges"] = json!(false));
+    bundle.run().run().succeeded().says("CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nSeccomp:\t2\n");
+    bundle.is_clear();
+}
+
+fn kinds_of_namespaces(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "readlink /proc/self/ns/uts");
+    let with = |path: &str| {
+        bundle.change(|config| {
+            config["linux"]["namespaces"] = json!([{"type": "mount"}, {"type": "uts", "path": path}]);
+            config["hostname"] = json!("");
+        });
+        bundle.run().run()
+    };
+    let own = std::fs::read_link("/proc/self/ns/uts").expect("a link");
+    with("/proc/self/ns/uts").succeeded().says(&format!("{}\n", own.display()));
+    with("/proc/self/ns/ipc").ended_with(1).complains_of(&["/proc/self/ns/ipc", "another kind"]);
+    with("/proc/self/status").ended_with(1).complains_of(&["is no namespace"]);
+    bundle.is_clear();
+}
+
+fn among_the_hosts(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "grep -c ' /proc ' /proc/mounts");
+    bundle.change(|config| {
+        config["linux"]["namespaces"] = json!([{"type": "uts"}]);
+        config["linux"]["maskedPaths"] = json!([]);
+        config["linux"]["readonlyPaths"] = json!([]);
+        config["hostname"] = json!("");
+    });
+    // In mounts of the test's own: should it fail, nothing stays.
+    let script = "before=$(wc -l < /proc/mounts); \"$0\" --root \"$1\" run -b \"$2\" box && test $before = $(wc -l < /proc/mounts)";
+    let line = Line::new("unshare").args(["--mount", "sh", "-c", script]).args([runtime().as_os_str()]);
+    let line = line.args([bundle.states().as_os_str(), bundle.path().as_os_str()]);
+    let ended = line.run();
+    ended.succeeded();
+    bundle.change(|config| config["linux"]["maskedPaths"] = json!(["/proc/kcore"]));
+    bundle.run().run().ended_with(1).complains_of(&["private MNT namespace"]);
+    bundle.is_clear();
+}
+
+fn agent(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "mkdir /tmp/x; echo $?; ls /tmp");
+    let socket = sandbox.scratch().join("agent");
+    let notified = |path: &std::path::Path| {
+        json!({"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": path, "listenerMetadata": "about it",
+            "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_NOTIFY"}]})
+    };
+    bundle.change(|config| config["linux"]["seccomp"] = notified(std::path::Path::new("")));
+    bundle.run().run().ended_with(1).complains_of(&["listenerPath"]);
+    bundle.change(|config| config["linux"]["seccomp"] = notified(&socket));
+    bundle.run().run().ended_with(1).complains_of(&["failed to connect with seccomp agent"]);
+    bundle.is_clear();
+    for sealed in [false, true] {
+        bundle.change(|config| config["process"]["noNewPrivileges"] = json!(sealed));
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        let answering = std::thread::spawn(move || {
+            let (connection, _) = listener.accept().expect("the runtime connects");
+            let mut text = [0; 8192];
+            let (length, fds) = pando_kernel::socket::packet::receive(&connection, &mut text).expect("a message");
+            let told: serde_json::Value = serde_json::from_slice(&text[..length]).expect("JSON");
+            drop(fds);
+            told
+        });
+        // As nobody holds the descriptor any more, the calls are none that the kernel has.
+        bundle.run().run().succeeded().says("1\n");
+        let told = answering.join().expect("it has heard");
+        assert_eq!((&told["fds"], &told["metadata"]), (&json!(["seccompFd"]), &json!("about it")));
+        assert_eq!((&told["state"]["id"], &told["state"]["pid"]), (&json!("box"), &told["pid"]));
+    }
+    bundle.is_clear();
+}
+
+fn mapped_mounts(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "stat -c %u:%g /data/file; touch /data/made");
+    let outside = sandbox.scratch().join("data");
+    std::fs::create_dir(&outside).expect("a directory");
+    std::fs::write(outside.join("file"), "").expect("a file");
+    std::os::unix::fs::chown(outside.join("file"), Some(7), Some(8)).expect("it is ours");
+    let map = |host: u32| json!([{"containerID": 0, "hostID": host, "size": 1000}]);
+    bundle.change(|config| {
+        let mount = json!({"destination": "/data", "source": outside, "options": ["bind"],
+            "uidMappings": map(20_000), "gidMappings": map(30_000)});
+        config["mounts"].as_array_mut().expect("a list").push(mount);
+    });
+    let all = json!(["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"]);
+    bundle.change(|config| {
+        config["process"]["capabilities"] = json!({"bounding": all, "permitted": all, "effective": all});
+        config["process"]["args"] = json!(["stat", "-c", "%u:%g", "/data/file"]);
+    });
+    bundle.run().run().succeeded().says("20007:30008\n");
+    bundle.change(|config| {
+        config["mounts"].as_array_mut().expect("a list").last_mut().expect("it")["type"] = json!("tmpfs")
+    });
+    bundle.change(|config| {
+        config["mounts"].as_array_mut().expect("a list").last_mut().expect("it")["options"] = json!([])
+    });
+    bundle.run().run().ended_with(1).complains_of(&["only bind mounts"]);
+    bundle.is_clear();
+}
+
+fn scheduled(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "grep Cpus_allowed_list /proc/self/status; exec sleep 1000");
+    let all = std::fs::read_to_string("/proc/self/status").expect("a process's state");
+    let all = all.lines().find(|line| line.starts_with("Cpus_allowed_list")).expect("its processors").to_owned();
+    bundle.change(|config| {
+        config["process"]["scheduler"] = json!({"policy": "SCHED_BATCH", "nice": 3});
+        config["process"]["ioPriority"] = json!({"class": "IOPRIO_CLASS_BE", "priority": 6});
+        config["process"]["execCPUAffinity"] = json!({"initial": "0", "final": "0"});
+    });
+    // The command itself has one processor only.
+    let own = rustix::thread::sched_getaffinity(None).expect("this thread's processors");
+    let mut first = rustix::thread::CpuSet::new();
+    first.set(0);
+    rustix::thread::sched_setaffinity(None, &first).expect("a thread may step back");
+    bundle.create();
+    rustix::thread::sched_setaffinity(None, &own).expect("it has had them");
+    bundle.oci(["start", "box"]).ok();
+    eventually("it has said its processors", || bundle.said().contains(&all));
+    let pid = i32::try_from(bundle.state()["pid"].as_i64().expect("a pid")).expect("a small number");
+    assert_eq!(pando_kernel::process::scheduling_policy::of(pid).expect("it runs"), 3);
+    assert_eq!(pando_kernel::process::io_priority::of(pid).expect("it runs"), 2 << 13 | 6);
+    let said = bundle.oci(["exec", "box", "grep", "Cpus_allowed_list", "/proc/self/status"]).ok();
+    assert_eq!(said, "Cpus_allowed_list:\t0\n");
+    bundle.oci(["delete", "--force", "box"]).ok();
+    bundle.is_clear();
+}
+
+fn groups_in_use(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "exec sleep 1000");
+    bundle.create();
+    bundle.oci(["start", "box"]).ok();
+    let second = bundle.oci(["create", "--bundle"]).args([bundle.path()]).args(["other"]).run();
+    second.ended_with(1).complains_of(&["cgroup is not empty"]);
+    assert_eq!(bundle.status(), "running", "the one that was there is none of the other's");
+    bundle.oci(["kill", "box", "0"]).ok();
+    bundle.oci(["exec", "--cgroup", "..", "box", "true"]).run().ended_with(255).complains_of(&["bad sub cgroup path"]);
+    bundle
+        .oci(["exec", "--cgroup", "none:/", "box", "true"])
+        .run()
+        .ended_with(255)
+        .complains_of(&["unknown controller"]);
+    bundle.oci(["delete", "--force", "box"]).ok();
+    bundle.is_clear();
+}
+
+fn variables(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "");
+    bundle.change(|config| {
+        config["process"]["args"] = json!(["env"]);
+        config["process"]["env"] = json!(["A=1", "PATH=/bin", "A=2", "HOME=", "A=3"]);
+        config["process"]["capabilities"]["bounding"] = json!(["CAP_KILL", "CAP_OF_TOMORROW"]);
+    });
+    let ended = bundle.run().run();
+    ended.succeeded().says("PATH=/bin\nA=3\nHOME=/root\n").complains_of(&["CAP_OF_TOMORROW"]);
+    bundle.is_clear();
+}
+
+fn linked_proc(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "true");
+    for name in ["proc", "sys"] {
+        let path = bundle.inside(name);
+        let _ = std::fs::remove_dir(&path);
+        std::fs::create_dir_all(bundle.inside("elsewhere")).expect("a directory");
+        std::os::unix::fs::symlink("/elsewhere", &path).expect("a link");
+        bundle.run().run().ended_with(1).complains_of(&[name, "must be mounted on ordinary directory"]);
+        std::fs::remove_file(&path).expect("it is ours");
+    }
+    bundle.run().run().succeeded();
+    bundle.is_clear();
+}
+
+fn read_only_dev(sandbox: &Sandbox) {
+    let bundle =
+        Bundle::new(sandbox, "touch /dev/x 2>/dev/null || echo ro; echo z > /dev/null; ls -d /dev/pts /dev/shm");
+    bundle.change(|config| {
+        let mounts = config["mounts"].as_array_mut().expect("a list");
+        let dev = mounts.iter_mut().find(|mount| mount["destination"] == "/dev").expect("it has one");
+        dev["options"].as_array_mut().expect("a list").push(json!("ro"));
+        // What is listed twice is hidden once.
+        let masked = config["linux"]["maskedPaths"].as_array_mut().expect("a list");
+        masked.push(masked[0].clone());
+    });
+    bundle.run().run().succeeded().says("ro\n/dev/pts\n/dev/shm\n");
+    bundle.is_clear();
+}
+
+fn one_process(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "");
+    bundle.change(|config| {
+        config["linux"]["resources"]["pids"] = json!({"limit": 0});
+        config["process"]["args"] = json!(["sh", "-c", "sh -c 'echo two' & wait"]);
+    });
+    let ended = bundle.run().run();
+    assert!(!ended.out().contains("two"), "{}", ended.out());
+    assert!(ended.err().contains("fork"), "{}", ended.err());
+    bundle.is_clear();
+}
+
+fn hooks_arguments(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "cat /tmp/said");
+    let script = "echo $0 $A > /tmp/said";
+    bundle.change(|config| {
+        config["process"]["env"] = json!(["PATH=/bin", "A=b"]);
+        config["hooks"] = json!({"startContainer": [{"path": "/bin/busybox", "args": ["sh", "-c", script, "name"]}]});
+    });
+    bundle.run().run().succeeded().says("name b\n");
+    bundle.change(|config| config["hooks"]["startContainer"][0]["args"] = json!(["false"]));
+    bundle.run().run().ended_with(1).complains_of(&["error running startContainer hook #0: /bin/busybox"]);
     bundle.is_clear();
 }
 
@@ -260,6 +634,17 @@ fn failing_hook(sandbox: &Sandbox) {
         bundle.run().run().ended_with(1).complains_of(&[kind, "hook #0"]);
         bundle.is_clear();
     }
+    // By then the program runs, and is ended.
+    bundle.change(|config| {
+        config["process"]["args"] = json!(["sleep", "1000"]);
+        config["hooks"] = json!({"poststart": hook});
+    });
+    bundle.run().run().ended_with(1).complains_of(&["poststart hook #0", "reason"]);
+    bundle.create();
+    bundle.oci(["start", "box"]).run().ended_with(1).complains_of(&["poststart hook #0"]);
+    eventually("it has stopped", || bundle.status() == "stopped");
+    bundle.oci(["delete", "box"]).ok();
+    bundle.is_clear();
 }
 
 fn user_namespace(sandbox: &Sandbox) {
@@ -394,13 +779,6 @@ fn refused(sandbox: &Sandbox) {
     refuses(|config| config["linux"]["seccomp"] = json!({"defaultAction": "SCMP_ACT_NOTIFY"}), &["SCMP_ACT_NOTIFY"]);
     refuses(|config| config["ociVersion"] = json!("2.0"), &["2.0"]);
     refuses(|config| config["process"]["args"] = json!([]), &["args"]);
-    refuses(
-        |config| {
-            config["hostname"] = json!("");
-            config["linux"]["namespaces"] = json!([{"type": "pid"}]);
-        },
-        &["mount namespace"],
-    );
     refuses(|config| config["linux"]["cgroupsPath"] = json!("/../x"), &["climbs"]);
     bundle.change(|config| config["linux"]["somethingNew"] = json!(1));
     let log = sandbox.scratch().join("log");
@@ -488,10 +866,224 @@ fn no_descriptors(sandbox: &Sandbox) {
         r#"exec 3<"$FILE" 4</etc/hostname 7</; exec "$0" --root "$STATES" run --preserve-fds 2 -b "$BUNDLE" box"#;
     let file = sandbox.scratch().join("handed");
     std::fs::write(&file, "handed on\n").expect("a file");
-    bundle.change(|config| config["process"]["args"] = json!(["sh", "-c", "cat <&3; ls /proc/$$/fd | tr '\\n' ' '"]));
+    bundle.change(|config| config["process"]["args"] = json!(["sh", "-c", "cat <&3; exec ls /proc/self/fd"]));
+    // 5 is what ls(1) reads.
     let line = Line::new("sh").args(["-c", kept]).args([runtime()]).env("FILE", &file).env("STATES", bundle.states());
-    line.env("BUNDLE", bundle.path()).run().succeeded().says("handed on\n0 1 2 3 4 ");
+    line.env("BUNDLE", bundle.path()).run().succeeded().says("handed on\n0\n1\n2\n3\n4\n5\n");
     bundle.is_clear();
+}
+
+/// Who has no sets of capabilities is not to get all as root by executing a program.
+fn no_capabilities(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "grep -E '^Cap' /proc/self/status; exec sleep 1000");
+    let none = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:\t0000000000000000\n")).concat();
+    let own = none.replace("Prm:\t0000000000000000", "Prm:\t0000000000000020");
+    let own = own.replace("Eff:\t0000000000000000", "Eff:\t0000000000000020");
+    let own = own.replace("Bnd:\t0000000000000000", "Bnd:\t0000000000000020");
+    let process = sandbox.scratch().join("process.json");
+    let text =
+        r#"{"user":{"uid":0,"gid":0},"cwd":"/","args":["grep","-E","^Cap","/proc/self/status"],"env":["PATH=/bin"]}"#;
+    std::fs::write(&process, text).expect("a file");
+    for (sets, expected) in [
+        (None, &none),
+        (Some(json!({"bounding": ["CAP_KILL"], "permitted": ["CAP_KILL"], "effective": ["CAP_KILL"]})), &own),
+    ] {
+        bundle.change(|config| {
+            let process = config["process"].as_object_mut().expect("a process");
+            process.remove("capabilities");
+            process.insert("noNewPrivileges".into(), json!(false));
+            sets.map(|sets| process.insert("capabilities".into(), sets));
+        });
+        bundle.create();
+        bundle.oci(["start", "box"]).ok();
+        eventually("it has said so", || bundle.said() == *expected);
+        let words = ["exec".as_ref(), "--process".as_ref(), process.as_os_str(), "box".as_ref()];
+        bundle.oci(words).run().succeeded().says(expected);
+        bundle.oci(["delete", "--force", "box"]).ok();
+        bundle.is_clear();
+    }
+}
+
+/// Another container of the same root exchanges a device node with a link while the node is made.
+fn replaced_node(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "true");
+    bundle.change(|config| {
+        let mounts = config["mounts"].as_array_mut().expect("a list");
+        mounts.retain(|mount| mount["destination"] == json!("/proc"));
+        config["linux"]["maskedPaths"] = json!([]);
+        config["linux"]["readonlyPaths"] = json!([]);
+    });
+    bundle.run().run().succeeded();
+    let (secret, node, link) = (sandbox.scratch().join("secret"), bundle.inside("dev/null"), bundle.inside("dev/l"));
+    std::fs::write(&secret, "x").expect("a file");
+    let closed = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&secret, closed).expect("it is ours");
+    std::os::unix::fs::symlink(&secret, &link).expect("a link");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let here = rustix::fs::CWD;
+            while !done.load(Ordering::Relaxed) {
+                let exchanged = rustix::fs::renameat_with(here, &node, here, &link, rustix::fs::RenameFlags::EXCHANGE);
+                exchanged.expect("both are there");
+            }
+        });
+        // Whether it begins depends on which of the two is there.
+        (0..60).for_each(|_| drop(bundle.run().run()));
+        done.store(true, Ordering::Relaxed);
+    });
+    let mode = std::fs::metadata(&secret).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "a file of the host's is {mode:o}");
+    bundle.is_clear();
+}
+
+/// A user that is nobody in particular.
+const STRANGER: u32 = 65534;
+
+/// Called without a mask, as init scripts do.
+fn kept_closed(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "exec sleep 1000");
+    let script = r#"umask 0; exec "$0" "$@" </dev/null >/dev/null 2>&1"#;
+    let line = Line::new("sh").args(["-c", script]).args([runtime().as_os_str(), "--root".as_ref()]);
+    let line = line.args([bundle.states().as_os_str(), "create".as_ref(), "-b".as_ref(), bundle.path().as_os_str()]);
+    line.args(["box"]).ok();
+    let home = bundle.states().join("box");
+    let mode = |path: &std::path::Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let modes = [mode(&home), mode(&home.join("state.json")), mode(&home.join("start"))];
+    assert_eq!(modes.map(|mode| format!("{mode:o}")), ["700", "600", "600"]);
+    assert_eq!(mode(bundle.states()) & 0o022, 0);
+    bundle.oci(["update", "--pids-limit", "50", "box"]).ok();
+    assert_eq!(mode(&home.join("state.json")), 0o600);
+    bundle.oci(["delete", "--force", "box"]).ok();
+    bundle.is_clear();
+}
+
+/// What a record says root does: hooks are programs.
+fn foreign_state(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "exec sleep 1000");
+    bundle.create();
+    let (home, mark) = (bundle.states().join("box"), sandbox.scratch().join("mark"));
+    let record = home.join("state.json");
+    let text = std::fs::read_to_string(&record).expect("it is there");
+    let mut changed: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let hook = json!({"path": "/bin/sh", "args": ["sh", "-c", format!("touch {}", mark.display())]});
+    changed["config"]["hooks"] = json!({"poststop": [hook]});
+    std::fs::write(&record, changed.to_string()).expect("a file");
+    let mode = |path: &std::path::Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let owner =
+        |path: &std::path::Path, owner: u32| std::os::unix::fs::chown(path, Some(owner), None).expect("it is ours");
+    let refuses = |complaint: &str| {
+        for words in [&["delete", "--force", "box"][..], &["state", "box"], &["start", "box"], &["exec", "box", "true"]]
+        {
+            let ended = bundle.oci(words).run();
+            assert_ne!(ended.code(), 0, "{words:?}: {}", ended.out());
+            ended.complains_of(&[complaint]);
+        }
+        assert!(!mark.exists(), "root has run what a user wrote");
+    };
+    for path in [bundle.states(), &home, &record] {
+        owner(path, STRANGER);
+        refuses("belongs to user 65534");
+        owner(path, 0);
+        let before = std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777;
+        mode(path, 0o777);
+        refuses("can be written to by");
+        mode(path, before);
+    }
+    bundle.oci(["list", "-q"]).run().succeeded().says("box\n");
+    std::fs::write(&record, text).expect("a file");
+    bundle.oci(["delete", "--force", "box"]).ok();
+    bundle.is_clear();
+}
+
+/// Pid files and logs are often in a directory of a user's.
+fn planted_links(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "true");
+    let (directory, precious) = (sandbox.scratch().join("users"), sandbox.scratch().join("precious"));
+    std::fs::create_dir(&directory).expect("a directory");
+    std::os::unix::fs::chown(&directory, Some(STRANGER), None).expect("it is ours");
+    std::fs::write(&precious, "precious").expect("a file");
+    for name in [".pid", "pid", "log"] {
+        std::os::unix::fs::symlink(&precious, directory.join(name)).expect("a link");
+    }
+    let (pid, log) = (directory.join("pid"), directory.join("log"));
+    let words = [
+        "run".as_ref(),
+        "--pid-file".as_ref(),
+        pid.as_os_str(),
+        "-b".as_ref(),
+        bundle.path().as_os_str(),
+        "box".as_ref(),
+    ];
+    bundle.oci(words).run().succeeded();
+    bundle.oci(["--log".as_ref(), log.as_os_str(), "start".as_ref(), "none".as_ref()]).run().ended_with(1);
+    assert_eq!(std::fs::read_to_string(&precious).expect("it is there"), "precious");
+    let written = std::fs::symlink_metadata(&pid).expect("the pid is there");
+    assert!(written.is_file(), "{written:?}");
+    bundle.is_clear();
+}
+
+/// Two containers that name the same groups.
+fn groups_of_others(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "exec sleep 1000");
+    bundle.create();
+    bundle.oci(["start", "box"]).ok();
+    for program in ["no-such-program", "true"] {
+        bundle.change(|config| config["process"]["args"] = json!([program]));
+        let second = bundle.oci(["run", "--bundle"]).args([bundle.path()]).args(["second"]).run();
+        second.ended_with(1).complains_of(&["cgroup", "not empty"]);
+        assert_eq!(bundle.status(), "running");
+    }
+    bundle.oci(["kill", "box", "KILL"]).ok();
+    eventually("it has stopped", || bundle.status() == "stopped");
+    eventually("nothing is in its groups", || {
+        let read = |group: &std::path::PathBuf| std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        bundle.groups().iter().all(|group| read(group).is_empty())
+    });
+    // The groups of one that has stopped are free, and its own no more.
+    bundle.change(|config| config["process"]["args"] = json!(["sleep", "1000"]));
+    let script = r#"exec "$0" "$@" </dev/null >/dev/null 2>&1"#;
+    let line = Line::new("sh").args(["-c", script]).args([runtime().as_os_str(), "--root".as_ref()]);
+    let line = line.args([bundle.states().as_os_str(), "create".as_ref(), "-b".as_ref(), bundle.path().as_os_str()]);
+    line.args(["second"]).ok();
+    bundle.oci(["start", "second"]).ok();
+    bundle.oci(["delete", "box"]).ok();
+    bundle.oci(["exec", "second", "true"]).ok();
+    bundle.oci(["delete", "--force", "second"]).ok();
+    bundle.is_clear();
+    for path in ["/", "."] {
+        bundle.change(|config| config["linux"]["cgroupsPath"] = json!(path));
+        bundle.run().run().ended_with(1).complains_of(&["no group of the container's own"]);
+    }
+    bundle.is_clear();
+}
+
+/// CVE-2019-19921, CVE-2023-27561: masks beside the mount, by a link into a volume that a neighbour changes.
+fn linked_kernel_files(sandbox: &Sandbox) {
+    let bundle = Bundle::new(sandbox, "ls -l /vol/*/kcore | cut -c1");
+    let volume = sandbox.scratch().join("volume");
+    std::fs::create_dir_all(volume.join("p1")).expect("a directory");
+    for (kind, at) in [("proc", "proc"), ("sysfs", "sys")] {
+        let place = bundle.inside(at);
+        let _ = std::fs::remove_dir(&place);
+        for link in ["/vol/p1", "/vol"] {
+            let _ = std::fs::remove_file(&place);
+            std::os::unix::fs::symlink(link, &place).expect("a link");
+            bundle.change(|config| {
+                let below = if link == "/vol" { "/p1" } else { "" };
+                config["mounts"] = json!([
+                    {"destination": "/vol", "type": "bind", "source": volume, "options": ["rbind", "rw"]},
+                    {"destination": format!("/{at}{below}"), "type": kind, "source": kind},
+                ]);
+            });
+            bundle.run().run().ended_with(1).complains_of(&["mounting", at, "ordinary directory"]);
+            bundle.is_clear();
+        }
+        std::fs::remove_file(&place).expect("it is there");
+        std::fs::create_dir(&place).expect("a directory");
+    }
 }
 
 fn killed_creates(sandbox: &Sandbox) {

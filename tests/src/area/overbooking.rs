@@ -7,6 +7,7 @@ use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::swap_file::SwapFile;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps).tags(&[Tag::Vm]),
@@ -19,7 +20,12 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Rules that find want of memory on every machine, whether the kernel tells of pressure or not.
 fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
-    rules(sandbox, "pressure = 0\nplenty = 101\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n");
+    rules(sandbox, "pressure = 0\nplenty = 101\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\nnotice = 1\n");
+    let (hooks, told_of) = (sandbox.root().join("etc/pando/hooks.d"), sandbox.scratch().join("told"));
+    std::fs::create_dir_all(&hooks).expect("a directory");
+    let hook = format!("#!/bin/sh\n[ \"$1\" = watchdog ] && echo \"$2\" >>{}\nexit 0\n", told_of.display());
+    std::fs::write(hooks.join("10-told"), hook).expect("a hook");
+    std::fs::set_permissions(hooks.join("10-told"), std::fs::Permissions::from_mode(0o755)).expect("it can be run");
     sandbox.guest("promised", &["--memory-reserve", "900M"]);
     let mut events = sandbox.pando(["events", "--json"]).start();
     sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);
@@ -31,11 +37,14 @@ fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
     let steps: Vec<String> = told
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|event| event["what"] == "watchdog" && event["guest"] == "hog")
+        .filter(|event| {
+            event["what"].as_str().is_some_and(|what| what.starts_with("watchdog")) && event["guest"] == "hog"
+        })
         .filter_map(|event| Some(event["detail"].as_str()?.split(':').next()?.to_owned()))
         .collect();
     let order: Vec<&str> = steps.iter().map(String::as_str).collect();
-    assert!(order.starts_with(&["reclaim", "freeze"]), "{told}");
+    assert!(order.starts_with(&["reclaim", "freeze in 1 s", "freeze", "stop in 1 s"]), "{told}");
+    eventually("a hook is told", || std::fs::read_to_string(&told_of).is_ok_and(|text| text.starts_with("hog\nhog\n")));
 }
 
 fn the_watchdog_can_be_asked(sandbox: &Sandbox) {

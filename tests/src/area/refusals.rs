@@ -91,7 +91,7 @@ fn options(sandbox: &Sandbox) {
         let words = [&["create", "web", "--from", sandbox.busybox()], option].concat();
         refused(sandbox, &words, named);
     };
-    run(&["--volume", "relative:/x"], &["relative:/x"]);
+    run(&["--volume", "rel/ative:/x"], &["rel/ative:/x"]);
     run(&["--volume", "/etc"], &["/etc", "HOST:GUEST"]);
     run(&["--volume", "/etc:/x:rx"], &["/etc:/x:rx"]);
     run(&["--volume", "/no/such/place:/x"], &["/no/such/place"]);

@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("restarts::at_boot_in_order", at_boot_in_order),
     Case::new("restarts::it_is_set_and_shown", it_is_set_and_shown),
     Case::new("restarts::a_guest_of_run_has_none", a_guest_of_run_has_none),
+    Case::new("restarts::one_that_reboots_for_ever_is_ended_all_the_same", reboots_for_ever),
 ];
 
 /// How many lives it has had: each prints a line into the log.
@@ -174,4 +175,39 @@ fn a_guest_of_run_has_none(sandbox: &Sandbox) {
     let words = ["run", "-d", "--restart", "always", "--from", sandbox.busybox(), "--", "sleep", "1000"];
     sandbox.pando(words).run().ended_with(125).complains_of(&["pando create"]);
     assert_eq!(sandbox.pando(["ls", "-q"]).ok(), "");
+}
+
+/// A guest whose init does nothing but reboot: whoever wants it to be at rest is obeyed, and it takes its time.
+fn reboots_for_ever(sandbox: &Sandbox) {
+    let init = sandbox.scratch().join("init");
+    std::fs::write(&init, "#!/bin/sh\necho life >>/lives\nexec /bin/busybox reboot -f\n").expect("a file");
+    std::fs::set_permissions(&init, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    sandbox.create("rb", &["--profile", "system", "--init", "/bin/own-init"]);
+    sandbox.pando(["cp"]).args([init.as_os_str(), "rb:/bin/own-init".as_ref()]).ok();
+    let lives = || sandbox.pando(["cp", "rb:/lives", "-"]).run().out().matches("life").count();
+    for (round, end) in
+        [&["stop", "-t", "2"][..], &["kill"], &["stop", "-t", "0"], &["kill"], &["stop"]].iter().enumerate()
+    {
+        sandbox.pando(["start", "rb"]).ok();
+        // At different moments of a life, and of the pause after it.
+        std::thread::sleep(std::time::Duration::from_millis(150 * round as u64));
+        sandbox.pando(*end).args(["rb"]).ok();
+        sandbox.becomes("rb", "stopped");
+        let seen = lives();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        assert_eq!((sandbox.state("rb").as_str(), lives()), ("stopped", seen), "{end:?}: it goes on");
+    }
+    // A kill finds it in whichever state, also in one that nobody has noticed yet.
+    for round in 0..24 {
+        sandbox.pando(["start", "rb"]).ok();
+        std::thread::sleep(std::time::Duration::from_millis(17 * (round / 2)));
+        sandbox.pando(if round % 2 == 0 { &["kill"][..] } else { &["stop", "-t", "1"] }).args(["rb"]).ok();
+        sandbox.becomes("rb", "stopped");
+    }
+    sandbox.pando(["kill", "rb"]).run().ended_with(125).complains_of(&["not running"]);
+    let before = lives();
+    sandbox.pando(["start", "rb"]).ok();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    sandbox.pando(["rm", "--force", "rb"]).ok();
+    assert!(before > 5 && sandbox.status("rb").is_none(), "it is there still after {before} lives");
 }

@@ -91,7 +91,7 @@ fn another_image_of_the_name(sandbox: &Sandbox) {
     sandbox.pando(["image", "rm", "w"]).ok();
     sandbox.pando(["freeze", "web", "w", "--stop"]).ok();
     sandbox.pando(["image", "rm", "w"]).ok();
-    sandbox.pando(["image", "import", "--allow", "seccomp", &export, "w"]).ok();
+    sandbox.pando(["image", "import", &export, "w"]).ok();
     sandbox.pando(["restore", "w"]).run().ended_with(125).complains_of(&["--replace", "may be newer"]);
     sandbox.end_daemon();
     sandbox.pando(["restore", "w"]).run().ended_with(125).complains_of(&["--replace"]);

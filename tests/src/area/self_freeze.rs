@@ -77,6 +77,9 @@ fn it_is_allowed_so_often(sandbox: &Sandbox) {
     sandbox.pando(["image", "rm", "web-1"]).ok();
     let refused = ask(sandbox, "web", "../x");
     assert!(refused.starts_with("125 pando-freeze:"), "{refused}");
+    sandbox.guest("web-db", &["--", "sleep", "100000"]);
+    let refused = ask(sandbox, "web", "db");
+    assert!(refused.starts_with("125 pando-freeze:") && refused.contains("name of another guest"), "{refused}");
     assert_eq!(ask(sandbox, "web", "other"), "0 0 web-other");
     // Whoever was not allowed has nothing to knock at.
     sandbox.guest("plain", &["--", "sleep", "100000"]);

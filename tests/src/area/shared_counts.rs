@@ -15,6 +15,7 @@ const VM: &[Tag] = &[Tag::Vm];
 pub(crate) const CASES: &[Case] = &[
     Case::new("shared_counts::a_guest_is_counted_for_its_own_id", a_guest_is_counted_for_its_own_id).tags(VM),
     Case::new("shared_counts::groups_within_a_guest_are_bounded", groups_within_a_guest_are_bounded).tags(VM),
+    Case::new("shared_counts::groups_deeper_than_a_path_hide_nobody_and_go", groups_deeper_than_a_path).tags(VM),
     Case::new("shared_counts::a_guest_has_so_many_terminals", a_guest_has_so_many_terminals).tags(VM),
     Case::new("shared_counts::sockets_hold_no_more_than_memory_does", sockets_hold_no_more_than_memory_does).tags(VM),
     Case::new("shared_counts::descriptors_in_flight_hold_nobody_up", descriptors_in_flight_hold_nobody_up).tags(VM),
@@ -75,6 +76,22 @@ fn groups_within_a_guest_are_bounded(sandbox: &Sandbox) {
     assert_eq!(bound.trim(), "1000", "{}", group.display());
     // It goes with all that was made in it.
     sandbox.pando(["rm", "-f", "web"]).ok();
+    assert!(!group.exists(), "{} is left", group.display());
+}
+
+/// Groups with names as long as names can be, one in the other: no call takes the path of the last one.
+fn groups_deeper_than_a_path(sandbox: &Sandbox) {
+    let down = "mkdir /srv/c && mount -t cgroup2 none /srv/c && cd /srv/c && x=xxxxxxxxxx; n=0; \
+                while [ $n -lt 24 ]; do x=${x}yyyyyyyyyy; n=$((n + 1)); done; n=0; \
+                while mkdir $x 2>/dev/null; do cd -P $x 2>/dev/null; n=$((n + 1)); done; \
+                echo $$ >cgroup.procs && echo $n && exec sleep 4321.5";
+    sandbox.guest("web", &["--profile", "system", "--", "sleep", "1000"]);
+    let group = outer_group(sandbox, "web");
+    let deep = sandbox.pando(["exec", "web", "--", "sh", "-c", down]).start();
+    let is_there = |line: &str| line.ends_with(" sleep 4321.5") && !line.contains("mkdir");
+    eventually("it is seen", || sandbox.pando(["ps", "web"]).ok().lines().any(is_there));
+    sandbox.pando(["rm", "-f", "web"]).ok();
+    assert_eq!(deep.wait().out(), "31\n");
     assert!(!group.exists(), "{} is left", group.display());
 }
 

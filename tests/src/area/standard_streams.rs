@@ -4,7 +4,11 @@ use crate::case::Case;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("standard::a_file_keeps_what_descendants_print", a_file_keeps_what_descendants_print),
     Case::new("standard::a_log_is_not_emptied_by_its_name", a_log_is_not_emptied_by_its_name),
     Case::new("standard::a_pipe_is_opened_no_other_way", a_pipe_is_opened_no_other_way),
+    Case::new("standard::a_socket_stays_with_the_host", a_socket_stays_with_the_host),
     Case::new("standard::a_web_server_logs_to_it", a_web_server_logs_to_it).needs(NGINX),
     Case::new("standard::a_slow_reader_gets_all_of_a_terminal", a_slow_reader_gets_all_of_a_terminal),
     Case::new("standard::a_reader_that_goes_ends_a_terminals_command", a_reader_that_goes_ends_a_terminals_command),
@@ -37,6 +42,41 @@ fn pipes_are_opened_by_name(sandbox: &Sandbox) {
         let exec = sandbox.pando(["exec", "-u", user, "web", "--", "sh", "-c", script]);
         assert_eq!(exec.input("in\n").run().succeeded().says("in\na\nb\nc\n").err(), "e\n", "{user}");
     }
+}
+
+/// As a server that starts one command for each connection has it: the connection is input and output.
+fn a_socket_stays_with_the_host(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let script = "read line; echo \"$line\"; for number in 0 1 2; do readlink /proc/self/fd/$number; done";
+    let busybox = sandbox.busybox();
+    for words in [&["run", "--from", busybox, "--net", "none"][..], &["exec", "-i", "web"]] {
+        for (mine, mut peer) in [of_tcp(), of_local()] {
+            let mut command = Command::new(sandbox.program());
+            command.arg("--root").arg(sandbox.root()).args(words).args(["--", "sh", "-c", script]);
+            let copy = || mine.try_clone().expect("a descriptor can be copied");
+            let mut child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("the command starts");
+            drop((command, mine));
+            peer.write_all(b"hello\n").expect("the command reads");
+            let mut printed = String::new();
+            peer.read_to_string(&mut printed).expect("the command prints, and ends");
+            assert!(child.wait().expect("it was started").success(), "{words:?}: {printed}");
+            let lines: Vec<&str> = printed.lines().map(|line| line.split(':').next().unwrap_or_default()).collect();
+            assert_eq!(lines, ["hello", "pipe", "pipe", "pipe"], "{words:?}");
+        }
+    }
+}
+
+/// A connection over loopback: what the command gets, and its other end.
+fn of_tcp() -> (OwnedFd, File) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback's");
+    let peer = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("somebody listens");
+    let (mine, _) = listener.accept().expect("a connection");
+    (mine.into(), OwnedFd::from(peer).into())
+}
+
+fn of_local() -> (OwnedFd, File) {
+    let (mine, peer) = UnixStream::pair().expect("a pair of sockets");
+    (mine.into(), OwnedFd::from(peer).into())
 }
 
 /// The command with its output into a file, by a shell.

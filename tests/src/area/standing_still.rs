@@ -86,6 +86,14 @@ fn rename(sandbox: &Sandbox) {
     eventually("it has its new name inside", || sandbox.pando(["logs", "front"]).ok() == "web\nfront\n");
     sandbox.end_daemon();
     assert_eq!(sandbox.pando(["ls", "-q", "--filter", "label=own"]).ok(), "front\n");
+    // An image knows the guest that it was by its name.
+    sandbox.pando(["freeze", "front", "cold", "--stop"]).ok();
+    sandbox.pando(["rename", "front", "other-name"]).run().ended_with(125).complains_of(&["front", "cold", "restore"]);
+    sandbox.pando(["restore", "cold"]).ok();
+    sandbox.pando(["stop", "-t", "0", "front"]).ok();
+    // What was restored is written to the disk first.
+    eventually("it is renamed", || sandbox.pando(["rename", "front", "other-name"]).run().code() == 0);
+    sandbox.pando(["rename", "other-name", "front"]).ok();
     // The old name is free.
     sandbox.create("web", &[]);
     sandbox.pando(["rm", "-f", "front"]).ok();

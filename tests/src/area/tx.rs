@@ -61,7 +61,7 @@ fn read(path: impl AsRef<Path>) -> String {
 fn is_committed_whole(sandbox: &Sandbox) {
     let directory = files(sandbox);
     let script = "echo more >>keep; rm gone; mv d e; echo new >e/new; chmod 600 e/in; ln keep link; ln -s keep soft";
-    run_sh(sandbox, &[], &directory, script).run().succeeded().complains_of(&["committed: ", "gate none"]);
+    run_sh(sandbox, &[], &directory, script).run().succeeded().complains_of(&["committed: ", "gate "]);
     assert_eq!(read(directory.join("keep")), "old\nmore\n");
     assert_eq!(read(directory.join("e/new")), "new\n");
     assert!(!directory.join("gone").exists() && !directory.join("d").exists());
@@ -125,7 +125,11 @@ fn exit_codes(sandbox: &Sandbox) {
     run_sh(sandbox, &[], &directory, "kill -TERM $$").run().ended_with(143).complains_of(&["SIGTERM"]);
     sandbox.pando(["tx", "run", "--", "no-such-program"]).run().ended_with(127).complains_of(&["does not exist"]);
     sandbox.pando(["tx", "run", "--", "/etc/passwd"]).run().ended_with(126);
-    sandbox.pando(["tx", "run", "--strict", "--", "true"]).run().ended_with(125).complains_of(&["--strict"]);
+    sandbox
+        .pando(["tx", "run", "--strict", "--gate", "none", "--", "true"])
+        .run()
+        .ended_with(125)
+        .complains_of(&["--strict"]);
     sandbox.pando(["tx", "commit", "nobody"]).run().ended_with(125).complains_of(&["there is no transaction 'nobody'"]);
 }
 

@@ -3,17 +3,53 @@
 
 use crate::case::Case;
 use crate::line::Line;
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::process;
 use crate::sandbox::Sandbox;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_after_point::no_content_is_there_before_its_rights", rights),
+    Case::new("tx_after_point::no_content_of_others_gets_privileges", privileges).needs(&[
+        Need::Root,
+        Need::Program("setpriv", "util-linux"),
+        Need::Program("setcap", "libcap2-bin"),
+    ]),
+    Case::new("tx_after_point::programs_that_are_gone_give_no_rights", disarmed),
     Case::new("tx_after_point::what_others_write_is_kept", writes),
+    Case::new("tx_after_point::what_others_write_beside_a_commit_is_kept", writes_beside),
+    Case::new("tx_after_point::leases_of_others_hold_nothing_up", leases)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("tx_after_point::files_that_others_remove_hold_nothing_up", removed),
     Case::new("tx_after_point::directories_that_others_move_hold_nothing_up", moved),
     Case::new("tx_after_point::programs_that_others_execute_hold_nothing_up", executed),
 ];
+
+/// Whoever has a program open executes it after it was removed: what a command has taken from it before stays taken.
+/// One that has a name still, by whatever command, is as it was.
+fn disarmed(sandbox: &Sandbox) {
+    let at = sandbox.scratch().join("live");
+    std::fs::create_dir(&at).unwrap();
+    let program = |name: &str| {
+        let path = at.join(name);
+        std::fs::copy("/bin/true", &path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).unwrap();
+        File::open(&path).unwrap()
+    };
+    let mode = |file: &File| file.metadata().unwrap().mode() & 0o7777;
+    let gone = ["removed", "replaced"].map(program);
+    let kept = ["moved", "swapped", "other", "linked"].map(program);
+    std::fs::hard_link(at.join("linked"), at.join("link")).unwrap();
+    let command = "chmod 600 removed replaced; rm removed linked; echo new >n; mv n replaced; \
+                   mv moved elsewhere; mv swapped t; mv other swapped; mv t other";
+    sandbox.pando(["tx", "run", "--", "sh", "-ec", command]).directory(&at).ok();
+    assert_eq!(gone.each_ref().map(mode), [0o755; 2], "what is gone");
+    assert_eq!(kept.each_ref().map(mode), [0o6755; 4], "what has a name");
+}
 
 /// What a recovery says of a transaction that was committed.
 const COMMITTED: &str = "in place now";
@@ -86,6 +122,35 @@ fn rights(sandbox: &Sandbox) {
     assert!(seen > 0 && whole > 0, "killed {killed} times, {seen} times with new content in place");
 }
 
+/// A program of a user's is looked at, and becomes root's, set-user-id or with capabilities. What he writes to it after
+/// that look has none of that, whenever he does.
+fn privileges(sandbox: &Sandbox) {
+    let before = "for one in suid sgid caps; do echo good >$one; chmod 755 $one; chown 65534:65534 $one; done";
+    let command = "for one in suid sgid caps; do grep -qx good $one; chown 0:0 $one; grep -qx good $one; done
+        chmod 4755 suid; chmod 2755 sgid; setcap cap_net_raw+ep caps; echo new >other";
+    let look = |at: &Path, _| {
+        // He may do so until it is root's.
+        let write = "for one in suid sgid caps; do echo theirs >$one; done 2>/dev/null; true";
+        let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", write];
+        Line::new("setpriv").args(user).directory(at).ok();
+    };
+    let (mut theirs, mut good) = (0, 0);
+    at_each_step(sandbox, [before, command], look, |at, step| {
+        for (name, set_id) in [("suid", 0o4000), ("sgid", 0o2000), ("caps", 0)] {
+            let path = at.join(name);
+            let mut value = [0; 64];
+            let is_capable = rustix::fs::getxattr(&path, "security.capability", &mut value).is_ok();
+            let found = (mode(&path), is_capable);
+            match contains(&path, "theirs") {
+                true => assert_eq!(found, (0o755, false), "step {step}: {name}"),
+                false => assert_eq!(found, (0o755 | set_id, set_id == 0), "step {step}: {name}"),
+            }
+            *(if contains(&path, "theirs") { &mut theirs } else { &mut good }) += 1;
+        }
+    });
+    assert!(theirs > 0 && good > 0, "{theirs} times theirs, {good} times as it was");
+}
+
 /// Whatever others write after the commit point, before somebody recovers the commit, is to be found.
 fn writes(sandbox: &Sandbox) {
     let before = "mkdir -p gone/in; echo old >log; echo o >gone/f; echo o >over; echo o >removed";
@@ -135,6 +200,23 @@ fn moved(sandbox: &Sandbox) {
     }
 }
 
+/// Files that a command gives other names, and changes by one of several, and that others remove right after the commit
+/// point: what is gone stays gone, and all else is in place.
+fn removed(sandbox: &Sandbox) {
+    let before = "echo 1 >f; echo 2 >g; ln g g2; echo 3 >k; ln k k2; echo old >last";
+    let command = "mv f moved; echo more >>g; mv g h; ln k k3; chmod 600 k; echo new >last";
+    let (mut gone, mut committed) = (false, 0);
+    let remove = |at: &Path, _| {
+        gone |= at.join("f").exists();
+        drop(Line::new("sh").args(["-ec", "rm -f f moved g g2 h k k2 k3"]).directory(at).ok());
+    };
+    at_each_step(sandbox, [before, command], remove, |at, step| {
+        assert!(contains(&at.join("last"), "new"), "step {step}");
+        committed += 1;
+    });
+    assert!(gone && committed > 0);
+}
+
 /// A program that is changed in place, and that somebody begins to run.
 fn executed(sandbox: &Sandbox) {
     let busybox = Path::new(sandbox.busybox()).join("bin/busybox");
@@ -144,7 +226,7 @@ fn executed(sandbox: &Sandbox) {
     let run = |at: &Path, _| {
         if fs::metadata(at.join("program")).is_ok_and(|found| found.len() > 100_000) {
             let script = format!("exec {} sleep 1000", at.join("program").display());
-            running.push(Line::new("sh").args(["-c", &script]).start());
+            running.push(Line::new("sh").args(["-c", &script]).directory(at).start());
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     };
@@ -156,4 +238,81 @@ fn executed(sandbox: &Sandbox) {
         committed += 1;
     });
     assert!(!running.is_empty() && committed > 0, "it was never run");
+}
+
+/// A commit that stands still at each of its steps in turn, while others add a line to what it replaces, writes to and
+/// removes: where they could, that is to be found.
+fn writes_beside(sandbox: &Sandbox) {
+    let at = sandbox.scratch().join("live");
+    let names = ["replaced", "written", "removed", "moved", "d/within"];
+    let before = "for one in replaced written removed moved; do echo one >$one; done; mkdir d; echo one >d/within";
+    let command = "sed -i s/one/two/ replaced; echo more >>written; rm removed; mv moved over; rm -r d";
+    let (mut kept, mut lost) = (0, Vec::new());
+    for step in 0..MOST {
+        let anew = format!("rm -rf --one-file-system {0}; mkdir {0}; cd {0}; {before}", at.display());
+        Line::new("sh").args(["-ec", &anew]).ok();
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "-q", "--gate", "none", "--", "sh", "-ec", command]);
+        let line = line.directory(&at);
+        let mut started = line.env("PANDO_TX_STOP_STEP", step.to_string()).start();
+        let mut stopped = false;
+        eventually("it has ended or stands still", || {
+            stopped = process::state(started.pid()) == Some('T');
+            stopped || started.has_ended()
+        });
+        if !stopped {
+            // Between the last look at a file and the writing to it, a moment, lie two steps.
+            let only_there = lost.len() <= 2 && lost.iter().all(|one: &String| one.starts_with("written "));
+            assert!(kept > 50 && only_there, "of {step} steps, {kept} lines kept and lost {lost:?}");
+            return;
+        }
+        let written = names.map(|name| {
+            let file = fs::OpenOptions::new().append(true).open(at.join(name));
+            file.and_then(|mut file| std::io::Write::write_all(&mut file, b"theirs\n")).is_ok()
+        });
+        started.signal(rustix::process::Signal::CONT);
+        let ended = started.wait();
+        let found = Line::new("grep").args(["-rlx", "theirs", "."]).directory(&at).run().out();
+        for (name, _) in names.iter().zip(written).filter(|(_, written)| *written) {
+            let is_there = |path: &str| path.contains(name) || path.contains("over") && *name == "moved";
+            match found.lines().any(|path| is_there(path) || path.contains("d.pando-kept") && *name == "d/within") {
+                true => kept += 1,
+                false => lost.push(format!("{name} at step {step} ({})", ended.code())),
+            }
+        }
+    }
+    panic!("it has more steps than that");
+}
+
+/// A user of the host has leases on files of his that root's commit writes to, and does not give them up.
+fn leases(sandbox: &Sandbox) {
+    let at = sandbox.scratch().join("live");
+    fs::create_dir(&at).expect("a directory");
+    let holder = "import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+held = []
+for number in range(5):
+    open(f'f{number}', 'w').write('old\\n')
+    held.append(os.open(f'f{number}', os.O_RDONLY))
+os.link('f0', 'f0-other')
+for one in held:
+    fcntl.fcntl(one, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+print('held', flush=True)
+sys.stdin.read()";
+    let holder = Line::new("python3").args(["-c", holder]).directory(&at).start_with_open_input();
+    eventually("leases are held", || {
+        let locks = fs::read_to_string("/proc/locks").expect("it is there");
+        locks.lines().filter(|line| line.contains("LEASE") && line.contains(&format!(" {} ", holder.pid()))).count()
+            == 5
+    });
+    let begun = std::time::Instant::now();
+    let command = "for one in f1 f2 f3 f4; do echo new >>$one; done";
+    sandbox.pando(["tx", "run", "--retry", "0", "--", "sh", "-ec", command]).directory(&at).limit(200).ok();
+    // The kernel takes a lease away after this time, as a rule 45 s.
+    let limit = fs::read_to_string("/proc/sys/fs/lease-break-time").expect("it is there");
+    let limit: u64 = limit.trim().parse().expect("seconds");
+    assert!(limit < 20 || begun.elapsed().as_secs() < limit, "a user's lease was waited for");
+    for number in 1..5 {
+        assert_eq!(fs::read_to_string(at.join(format!("f{number}"))).expect("it is there"), "old\nnew\n");
+    }
+    holder.close_input().wait().succeeded();
 }

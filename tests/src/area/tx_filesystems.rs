@@ -17,6 +17,7 @@ const BTRFS: &[Need] =
     &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.btrfs", "btrfs-progs")];
 
 pub(crate) const CASES: &[Case] = &[
+    Case::new("tx_filesystems::a_server_that_does_not_answer_holds_nothing_up", without_answer).needs(BINDFS),
     Case::new("tx_filesystems::ext4", |sandbox| commits(sandbox, "mkfs.ext4 -q disk", "-o loop disk")).needs(EXT4),
     Case::new("tx_filesystems::ext4_of_small_inodes", |sandbox| commits(sandbox, SMALL_INODES, "-o loop disk"))
         .needs(EXT4),
@@ -101,6 +102,17 @@ fn full(sandbox: &Sandbox) {
          [ -e ../beside/made ] && [ -e filler ] && rm filler; sleep .02; $TX run -- touch made; [ -e made ] && echo both; cd ..; gone at";
     let ended = script(sandbox, "mkfs.ext4 -q -m 0 disk", "-o loop disk", false, text).succeeded();
     ended.complains_of(&["read-only", "/at"]);
+}
+
+/// A file system whose server is there and stands still, as one of a machine that cannot be reached.
+fn without_answer(sandbox: &Sandbox) {
+    let script = "mount --make-rprivate /; mkdir -p source at; bindfs -f -o subtype=served source at >&2 & server=$!
+        trap 'kill -KILL $server' EXIT; until grep -q \" $PWD/at \" /proc/self/mounts; do sleep 0.1; done; kill -STOP $server
+        timeout -s KILL 100 $PANDO --root $ROOT tx run -- sh -c 'echo inside; echo more >new'";
+    let line = Line::new("unshare").args(["-m", "bash", "-c", script]).directory(sandbox.scratch());
+    let ended = line.env("ROOT", sandbox.root()).env("PANDO", sandbox.program()).limit(200).run();
+    assert_eq!(ended.succeeded().complains_of(&["read-only inside", "/at"]).out(), "inside\n");
+    assert!(sandbox.scratch().join("new").exists());
 }
 
 /// Where the kernel lets nothing be moved from the rest of the mount: `make` makes `other`, and a mount of its own
@@ -211,15 +223,18 @@ fn larger_than_memory(sandbox: &Sandbox) {
     assert_eq!(ended.succeeded().out(), "same\n");
 }
 
-/// The first run has the kernel forget what was read, by a group that it makes once (control groups are no part of a
-/// transaction).
+/// Others have the kernel forget what the first run has read, once it has written; a group says that it is done.
 fn written_through(sandbox: &Sandbox) {
     let group = Small::make();
     let at_once = "lsattr -d new new/inner new/inner/file | grep -c \"^[-a-zA-Z]*S\" || true";
     let text = format!(
-        "echo old >file; export G={}; echo $BASHPID >$G/cgroup.procs
-         $TX run -- bash -ec 'mkdir -p new/inner; echo new >new/inner/file; echo more >>file
-             if mkdir $G/once 2>/dev/null; then echo 0 >$G/memory.force_empty; else ({at_once}) >at_once; fi'
+        "echo old >file; export G={}
+         forget() {{ for pass in $(seq 600); do ls /proc/[0-9]*/root$PWD/new/inner/file >found 2>/dev/null || true
+             if [ -s found ]; then echo 0 >$G/memory.force_empty; mkdir $G/once; return; fi; sleep 0.1; done; }}
+         (cd .; exec >/dev/null 2>&1; forget) &
+         echo $BASHPID >$G/cgroup.procs
+         $TX run -- bash -ec 'mkdir -p new/inner; echo more >>file; first=; [ -d $G/once ] || first=yes; echo new >new/inner/file
+             if [ $first ]; then until [ -d $G/once ]; do sleep 0.1; done; else ({at_once}) >at_once; fi'
          rmdir $G/once; cat at_once file new/inner/file; {at_once}; stat -c %h new",
         group.0.display(),
     );

@@ -2,7 +2,8 @@
 //! explains what each of them was told.
 //!
 //! `PANDO_TEST_ROUNDS` says how many rounds (default 12, the slow cases 500), `PANDO_TEST_SEED` which. On the host,
-//! where there is no gate, what outsiders do between the validation of a commit and its end is counted and printed.
+//! where a gate has those wait who open what is changed and nobody else, what outsiders do between the last look of a
+//! commit and its end is counted and printed.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
@@ -176,7 +177,7 @@ fn judged(sandbox: &Sandbox, stage: &Stage, count: u64, make_up: &MakeUp) {
         match round.order {
             Order::Found => {}
             Order::Unknown => unknown += 1,
-            // There is no gate.
+            // The gate keeps nobody from changing names.
             Order::None if round.outsiders > 0 && !stage.guest => {
                 println!("     hit between validation and the end of a commit: {}", round.words);
                 hit += 1;

@@ -1,6 +1,6 @@
-//! Transactions on the host beside others who work on the same files. There is no gate: what comes between the
-//! validation of a commit and its end is counted and told. Everything else is validated: every command ends, and a
-//! transaction that was said to be aborted has left nothing.
+//! Transactions on the host beside others who work on the same files. The gate keeps nobody from changing names: what
+//! comes between the last look of a commit and its end is counted and told. Everything else is validated: every command
+//! ends, and a transaction that was said to be aborted has left nothing.
 
 use crate::case::{Case, Tag};
 use crate::history::{self, Verdict};

@@ -6,6 +6,10 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
@@ -18,7 +22,18 @@ pub(crate) const CASES: &[Case] = &[
     ]),
     Case::new("tx_local_sockets::a_server_may_be_called_anything", any_names)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("tx_local_sockets::no_path_leads_around", no_path_around)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("tx_local_sockets::what_pando_cannot_read_fails", secret_memory)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("tx_local_sockets::a_servers_socket_stays_as_it_is", kept_as_it_is)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("tx_local_sockets::who_hears_of_a_descriptor_is_inside", owners)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("tx_local_sockets::no_call_passes_for_want_of_descriptors", no_descriptors)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx::what_others_have_open_is_not_taken", descriptors_of_others),
+    Case::new("tx_local_sockets::a_callers_socket_is_carried", callers_socket),
 ];
 
 /// A server outside; one of the transaction's own is its own matter, and so is one that nobody listens on.
@@ -98,6 +113,177 @@ fn any_names(sandbox: &Sandbox) {
     }
     crate::process::kill(server.pid());
     let _ = server.wait();
+}
+
+/// Links of /proc lead a process to what it has itself; a server is known by what it is, and not by a name or a link.
+fn no_path_around(sandbox: &Sandbox) {
+    use std::os::unix::net::UnixListener;
+    let directory = sandbox.scratch();
+    let server = UnixListener::bind(directory.join("server")).expect("a socket can be bound");
+    server.set_nonblocking(true).expect("a socket can be told not to wait");
+    let python = |script: &str| {
+        let prologue = "import os, socket; new = lambda: socket.socket(socket.AF_UNIX); here = os.getcwd()\n\
+                        os.dup2(os.open('.', os.O_PATH), 9); os.dup2(os.open('server', os.O_PATH), 8)\n\
+                        pid = os.getpid(); os.symlink('/proc/self/cwd', 'link'); os.symlink(here + '/server', 'other')\n";
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "--", "python3", "-c", &format!("{prologue}{script}")]);
+        line.directory(&directory).run()
+    };
+    let ways = [
+        "'/proc/self/root' + here + '/server'",
+        "'/proc/self/cwd/server'",
+        "'/proc/self/fd/9/server'",
+        "'/proc/self/fd/8'",
+        "'/proc/thread-self/fd/9/server'",
+        "f'/proc/{pid}/cwd/server'",
+        "f'/proc/self/task/{pid}/../task/{pid}/cwd/server'",
+        "'link/server'",
+        "'other'",
+        "'../' + os.path.basename(here) + '/other'",
+    ];
+    for way in ways {
+        let said = ["connect by process", "of socket ", "cannot be a part of a transaction"];
+        python(&format!("new().connect({way})")).ended_with(125).complains_of(&said);
+        let heard = server.accept().map(drop).map_err(|error| error.kind());
+        assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock), "{way}");
+    }
+    // What is called as a log of the system's is none.
+    let called = "os.makedirs('/run/nscd', exist_ok=True)\n\
+                  try: os.symlink(here + '/server', '/run/nscd/socket')\n\
+                  except FileExistsError: raise SystemExit(125)\n\
+                  new().connect('/run/nscd/socket')";
+    python(called).ended_with(125);
+    assert!(server.accept().is_err());
+    let own = "s = new(); s.bind('own'); s.listen(9)\n\
+               for at in ['/proc/self/cwd/own', '/proc/thread-self/fd/9/own', f'/proc/{pid}/root{here}/own', 'link/own']:\n    \
+               new().connect(at)\n\
+               assert new().connect_ex('/proc/self/cwd/nobody') == 2 and new().connect_ex('/proc/self/fd/77/x') == 2";
+    python(own).succeeded();
+}
+
+/// An address, a path and a message in memory that the kernel reads and nobody else (memfd_secret(2)).
+const SECRETS: &str = r#"
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd = libc.syscall(447, 0)
+if fd < 0: raise SystemExit(77)
+os.ftruncate(fd, 8192)
+libc.mmap.restype = ctypes.c_void_p
+at = libc.mmap(None, ctypes.c_size_t(8192), 3, 1, fd, ctypes.c_long(0))
+def secret(data, place=0): ctypes.memmove(at + place, data, len(data)); return ctypes.c_void_p(at + place)
+def errno(result): return ctypes.get_errno() if result < 0 else 0
+"#;
+
+fn secret_memory(sandbox: &Sandbox) {
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+    let directory = sandbox.scratch();
+    let server = UnixListener::bind(directory.join("server")).expect("a socket can be bound");
+    server.set_nonblocking(true).expect("a socket can be told not to wait");
+    let datagrams = UnixDatagram::bind(directory.join("datagrams")).expect("a socket can be bound");
+    datagrams.set_nonblocking(true).expect("a socket can be told not to wait");
+    if Line::new("python3").args(["-c", SECRETS]).run().code() == 77 {
+        crate::case::skip("this kernel has no memfd_secret(2)");
+    }
+    let python = |script: &str| {
+        let script = format!("{SECRETS}\n{script}");
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "--", "python3", "-c", &script]).directory(&directory);
+        line.run().succeeded()
+    };
+    let begin = "s = socket.socket(socket.AF_UNIX, kind); to = b'\\1\\0' + name + b'\\0'\n";
+    python(&format!(
+        "kind, name = socket.SOCK_STREAM, b'server'\n{begin}\
+         assert errno(libc.connect(s.fileno(), secret(to), len(to))) == 14"
+    ));
+    python(&format!(
+        "kind, name = socket.SOCK_DGRAM, b'datagrams'\n{begin}\
+         assert errno(libc.sendto(s.fileno(), b'x', 1, 0, secret(to), len(to))) == 14\n\
+         head = secret(to).value.to_bytes(8, 'little') + len(to).to_bytes(8, 'little') + bytes(40)\n\
+         assert errno(libc.sendmsg(s.fileno(), secret(head, 4096), 0)) == 14"
+    ));
+    // The second half of a path.
+    python(
+        "at += 4096 - 5; path = secret(b'/tmp/../dev/null\\0'); where = b'here\\0'; os.mkdir('here')\n\
+         assert errno(libc.unshare(0x20000)) == 0\n\
+         assert errno(libc.mount(path, where, b'ext4', 0, None)) == 14\n\
+         assert errno(libc.mount(b'none', where, secret(b'cgroup2\\0'), 0, None)) == 14\n\
+         assert errno(libc.mount(None, secret(b'here\\0'), None, 0x1020, None)) == 14",
+    );
+    assert!(server.accept().is_err() && datagrams.recv(&mut [0; 8]).is_err());
+}
+
+/// The owner of a descriptor gets a signal of choice when something comes (F_SETOWN, F_SETSIG): at once, whatever
+/// becomes of the transaction.
+fn owners(sandbox: &Sandbox) {
+    let outside = Line::new("sleep").args(["1000"]).start();
+    let pid = outside.pid();
+    let python = |script: &str| {
+        let begin = "import array, fcntl, os, socket, struct; r, w = os.pipe(); a, b = socket.socketpair()\n\
+                     fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK); fcntl.fcntl(r, 10, 9); fcntl.fcntl(a, 10, 9)\n";
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "--", "python3", "-c", &format!("{begin}{script}")]);
+        line.directory(sandbox.scratch()).run()
+    };
+    for (call, set) in [
+        ("fcntl", format!("fcntl.fcntl(r, 8, {pid})")),
+        ("fcntl", format!("fcntl.fcntl(r, 15, struct.pack('ii', 1, {pid}))")),
+        ("fcntl", format!("fcntl.fcntl(r, 15, struct.pack('ii', 0, {pid}))")),
+        ("fcntl", format!("fcntl.fcntl(r, 8, -os.getpgid({pid}))")),
+        ("ioctl", format!("fcntl.ioctl(a, 0x8901, array.array('i', [{pid}]))")),
+        ("ioctl", format!("fcntl.ioctl(a, 0x8902, array.array('i', [{pid}]))")),
+    ] {
+        let ended = python(&format!("{set}; os.write(w, b'x')"));
+        ended.ended_with(125).complains_of(&[&format!("{call} by process"), "cannot be a part of a transaction"]);
+    }
+    let own = "import signal; heard = []; signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))\n\
+               me = os.getpid(); fcntl.fcntl(r, 10, 10); fcntl.fcntl(r, 8, 0); fcntl.fcntl(r, 8, me)\n\
+               fcntl.fcntl(r, 15, struct.pack('ii', 1, me)); os.setpgid(0, 0); fcntl.fcntl(r, 8, -me)\n\
+               fcntl.ioctl(a, 0x8901, array.array('i', [me])); fcntl.fcntl(r, 15, struct.pack('ii', 0, me))\n\
+               os.write(w, b'x'); assert heard and fcntl.fcntl(r, 3) & os.O_ASYNC\n\
+               assert fcntl.fcntl(r, fcntl.F_GETFD) == 1";
+    python(own).succeeded();
+    crate::process::kill(pid);
+    let _ = outside.wait();
+}
+
+/// Its mode, owner and times are those of the live tree, and are not changed there. Who may connect still may.
+fn kept_as_it_is(sandbox: &Sandbox) {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixListener;
+    let directory = sandbox.scratch();
+    let path = directory.join("server");
+    let _server = UnixListener::bind(&path).expect("a socket can be bound");
+    let state = || fs::metadata(&path).map(|found| (found.mode(), found.uid(), found.mtime())).expect("it is there");
+    let before = state();
+    let script = "import os, socket\n\
+                  for change in [lambda: os.chmod('server', 0o600), lambda: os.chown('server', 1, 1), lambda: os.utime('server', (1, 1))]:\n    \
+                  try: change()\n    \
+                  except OSError as error: assert error.errno == 30\n    \
+                  else: raise SystemExit(4)\n\
+                  socket.socket(socket.AF_UNIX).connect('server')";
+    let line = sandbox.pando(["tx", "run", "--retry", "0", "--unsupported=warn", "--", "python3", "-c", script]);
+    line.directory(&directory).run().succeeded().complains_of(&["socket server", "it was done"]);
+    assert_eq!(state(), before);
+}
+
+/// Signals that are held take a descriptor each; when there are no more, nothing is let through unseen.
+fn no_descriptors(sandbox: &Sandbox) {
+    use std::os::unix::net::UnixListener;
+    let directory = sandbox.scratch();
+    let server = UnixListener::bind(directory.join("server")).expect("a socket can be bound");
+    server.set_nonblocking(true).expect("a socket can be told not to wait");
+    let outside = Line::new("sleep").args(["1000"]).start();
+    let script = format!(
+        "import os, signal, socket\nfor _ in range(400):\n    try: os.kill({}, signal.SIGURG)\n    except OSError: break\n\
+         else: raise SystemExit(3)\n\
+         for _ in range(100): socket.socket(socket.AF_UNIX).connect_ex('server')",
+        outside.pid()
+    );
+    let line = Line::new("sh").args(["-c", "ulimit -n 256; exec \"$@\"", "sh"]).args([sandbox.program()]);
+    let line = line.args(["--root".as_ref(), sandbox.root().as_os_str()]);
+    let line = line.args(["tx", "run", "--retry", "0", "--", "python3", "-c", &script]);
+    let ended = line.directory(&directory).run();
+    crate::process::kill(outside.pid());
+    let _ = outside.wait();
+    ended.ended_with(125).complains_of(&["cannot be a part of a transaction"]);
+    assert!(server.accept().is_err());
 }
 
 /// A datagram needs no connection; one to a socket of the transaction's own, or through a connected one, is its own
@@ -193,4 +379,29 @@ fn descriptors_of_others(sandbox: &Sandbox) {
     crate::process::kill(pid);
     let _ = outside.wait();
     python(&take("os.getpid()", "")).succeeded().says("taken");
+}
+
+/// By a connection that is its input, output or error a command could reach whomever it likes.
+fn callers_socket(sandbox: &Sandbox) {
+    let script =
+        "read line; echo \"$line\"; for number in 0 1 2; do readlink /proc/self/fd/$number; done; echo error >&2";
+    for network in ["--net=pass", "--net=refuse"] {
+        for retries in ["0", "3"] {
+            let (mine, mut peer) = UnixStream::pair().expect("a pair of sockets");
+            let mut command = Command::new(sandbox.program());
+            command.arg("--root").arg(sandbox.root());
+            command.args(["tx", "run", network, "--retry", retries, "--", "sh", "-c", script]);
+            let copy = || OwnedFd::from(mine.try_clone().expect("a descriptor can be copied"));
+            let mut child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("the command starts");
+            drop((command, mine));
+            peer.write_all(b"hello\n").expect("the command reads");
+            let mut printed = String::new();
+            peer.read_to_string(&mut printed).expect("the command prints, and ends");
+            assert!(child.wait().expect("it was started").success(), "{network}: {printed}");
+            let lines: Vec<&str> =
+                printed.lines().map(|line| line.split([':', ';']).next().unwrap_or_default()).collect();
+            assert_eq!(lines[..5], ["hello", "pipe", "pipe", "pipe", "error"], "{network}");
+            assert!(lines[5].starts_with("pando"), "{network}: {printed}");
+        }
+    }
 }

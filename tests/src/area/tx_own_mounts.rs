@@ -8,7 +8,12 @@ use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 
 const UNSHARE: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("python3", "python3")];
-const DISK: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("findmnt", "util-linux")];
+const DISK: &[Need] = &[
+    Need::Root,
+    Need::Program("mkfs.ext4", "e2fsprogs"),
+    Need::Program("findmnt", "util-linux"),
+    Need::Program("python3", "python3"),
+];
 
 const LOOP: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("losetup", "util-linux")];
 const BTRFS: &[Need] =
@@ -21,6 +26,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_own_mounts::a_second_device_of_btrfs_is_not_mounted", second_device).needs(BTRFS),
     Case::new("tx_own_mounts::a_file_of_its_own_is_mounted", own_file).needs(LOOP),
     Case::new("tx_own_mounts::what_it_mounts_itself_it_changes", own).needs(UNSHARE),
+    Case::new("tx_own_mounts::a_handle_leads_to_no_live_file", by_a_handle).needs(UNSHARE),
+    Case::new("tx_own_mounts::the_machines_own_file_systems_are_not_mounted", kernels_own).needs(UNSHARE),
+    Case::new("tx_own_mounts::what_is_left_running_unlocks_no_mount", left_running).needs(UNSHARE),
 ];
 
 /// Makes a mount writable by a call that has no word in the C library: open_tree_attr(2) with MOUNT_ATTR_RDONLY
@@ -31,12 +39,36 @@ libc = ctypes.CDLL(None, use_errno=True)
 fd = libc.syscall(467, -100, sys.argv[1].encode(), 0, attr, len(attr))
 print(fd, ctypes.get_errno())";
 
+/// Makes all mounts writable: mount_setattr(2) with AT_RECURSIVE, and MOUNT_ATTR_RDONLY cleared.
+const RECURSIVE: &str = "import ctypes, struct, sys
+attr = struct.pack('QQQQ', 0, 1, 0, 0)
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(442, -100, sys.argv[2].encode(), 0x8000, attr, len(attr)), ctypes.get_errno(), file=sys.stderr)";
+
+/// Prints the handle of a file, in hexadecimal digits.
+const NAME: &str = "import ctypes, struct, sys
+room, mount = ctypes.create_string_buffer(struct.pack('Ii', 128, 0), 136), ctypes.c_int()
+ctypes.CDLL(None).name_to_handle_at(-100, sys.argv[1].encode(), room, ctypes.byref(mount), 0) and sys.exit(77)
+print(room.raw[:8 + struct.unpack('I', room.raw[:4])[0]].hex())";
+
+/// Opens what a handle names on the file system of a path, and reads it.
+const HANDLE: &str = "import ctypes, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+got = ctypes.CDLL(None).open_by_handle_at(file, bytes.fromhex(sys.argv[2]), os.O_RDONLY)
+print('read ' + os.read(got, 100).decode().strip() if got >= 0 else 'refused', flush=True)";
+
+/// Mounts a device at a place by mount(2) itself: mount(8) finds out first what a path leads to.
+const MOUNT_EXT4: &str = "python3 -c 'import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+sys.exit(ctypes.get_errno() if libc.mount(sys.argv[1].encode(), b\"/tmp/pando-there\", b\"ext4\", 0, None) else 0)'";
+
 /// Runs a script in mounts that nobody else sees. `$TX` is `pando tx run`.
 fn script(sandbox: &Sandbox, text: &str) -> String {
     let prologue = "set -u; mount --make-rprivate /; TX=\"$PANDO --root $ROOT tx run --retry 0\"\n";
     let line = Line::new("unshare").args(["-m", "bash", "-c", &format!("{prologue}{text}")]);
     let line = line.directory(sandbox.scratch()).env("ROOT", sandbox.root()).env("PANDO", sandbox.program());
-    let ended = line.env("OTA", OPEN_TREE_ATTR).limit(180).run();
+    let ended =
+        line.env("OTA", OPEN_TREE_ATTR).env("ALL", RECURSIVE).env("NAME", NAME).env("HANDLE", HANDLE).limit(180).run();
     if ended.code() == 77 {
         skip("no file system can be mounted here");
     }
@@ -55,9 +87,50 @@ fn read_only(sandbox: &Sandbox) {
          try $TX -- unshare -m --propagation private sh -c \"mount -o remount,bind,rw '$S'; echo remounted >'$S'\"
          try $TX -- python3 -c \"import subprocess,sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('attr')\" \"$S\" \"$OTA\"
          try $TX -- unshare -m --propagation private python3 -c \"import sys; exec(sys.argv[2]); open(sys.argv[1], 'w').write('own')\" \"$S\" \"$OTA\"
+         try $TX -- unshare -m --propagation private python3 -c \"import sys; exec(sys.argv[3]); open(sys.argv[1], 'w').write('all')\" \"$S\" / \"$ALL\"
          cat said >&2",
     );
-    assert_eq!(told, "live\n".repeat(4));
+    assert_eq!(told, "live\n".repeat(5));
+}
+
+/// What a handle leads to lies on the file system of a file that is mounted, and not below that.
+fn by_a_handle(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "echo live >source; echo below >single; mount --bind source single || exit 77; S=$PWD/single; echo out >outside
+         $TX -- python3 -c \"$HANDLE\" \"$S\" \"$(python3 -c \"$NAME\" outside)\" 2>>said
+         $TX -- unshare -m --propagation private sh -c 'mkdir at; mount -t tmpfs x at; echo in >at/inside
+             exec python3 -c \"$0\" at \"$(python3 -c \"$1\" at/inside)\"' \"$HANDLE\" \"$NAME\" 2>>said
+         cat said >&2",
+    );
+    assert!(told.ends_with("read in\n") && !told.contains("read out"), "{told}");
+}
+
+/// What would make the machine another for everybody is not mounted anew.
+fn kernels_own(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "for kind in binfmt_misc tracefs securityfs debugfs devtmpfs cgroup2 tmpfs; do
+             $TX -- unshare -m --propagation private sh -c \"mkdir here; mount -t $kind x here && echo $kind\" 2>>said
+         done; cat said >&2",
+    );
+    assert_eq!(told, "tmpfs\n");
+}
+
+/// A user makes what is read-only writable, and takes away what hides something, in mounts that are his own.
+fn left_running(sandbox: &Sandbox) {
+    let told = script(
+        sandbox,
+        "D=/dev/shm/pando-test-$$; mkdir $D; trap 'umount $D/ro; umount $D/hid; rm -r --one-file-system $D' EXIT
+         mkdir -m 777 $D/rofs $D/ro $D/hid; echo hidden >$D/hid/secret; mkfifo -m 666 $D/go
+         mount --bind $D/rofs $D/ro && mount -o remount,ro,bind $D/ro && mount -t tmpfs over $D/hid || exit 77
+         LEFT=\"cd /; read line <$D/go; mount -o remount,bind,rw $D/ro; echo >$D/ro/x; umount $D/hid; cat $D/hid/secret; exec sleep 1\"
+         nobody='setpriv --reuid=65534 --regid=65534 --clear-groups'
+         $nobody unshare -Urm true || exit 77
+         $TX --gate none -- sh -c \"cd /; $nobody unshare -Urm sh -c '$LEFT' </dev/null >/dev/null 2>&1 & sleep .5\" 2>said
+         grep -c 'process.* ended' said; timeout 1 sh -c \"echo go >$D/go\"; sleep .5; ls $D/rofs",
+    );
+    assert_eq!(told, "1\n");
 }
 
 fn device(sandbox: &Sandbox) {
@@ -66,11 +139,16 @@ fn device(sandbox: &Sandbox) {
     let at = disk.at.display();
     let source = Line::new("findmnt").args(["-no", "SOURCE"]).args([&disk.at]).ok();
     let (source, file) = (source.trim(), disk.at.join("file"));
+    let name = source.trim_start_matches("/dev/");
     std::fs::write(&file, "live").expect("a file");
     for mount in [
         format!("mount {source} here"),
         format!("mount -t ext4 {source} here"),
         format!("mount -o remount,ro {at}; mount {source} here"),
+        // The caller's directory, and the caller's descriptor, by the kernel's calls alone.
+        format!("ln -s $PWD/here /tmp/pando-there; (cd /dev; {} /proc/self/cwd/{name})", MOUNT_EXT4),
+        format!("ln -s $PWD/here /tmp/pando-there; {} /proc/thread-self/fd/9 9<{source}", MOUNT_EXT4),
+        format!("ln -s {source} /tmp/pando-link; ln -s $PWD/here /tmp/pando-there; {} /tmp/pando-link", MOUNT_EXT4),
     ] {
         let command = format!("{mount}; echo once more >here/file; touch here/new; mount -o remount,ro here; exit 3");
         let line = sandbox.pando(["tx", "run", "--retry", "0", "--", "unshare", "-m", "--propagation", "private"]);

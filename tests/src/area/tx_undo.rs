@@ -3,11 +3,12 @@
 use crate::case::{Case, Tag};
 use crate::dice::{Dice, seed_of_this_run};
 use crate::disorder::{self, Cleared};
-use crate::line::Ended;
+use crate::line::Line;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::tree_state;
+use crate::undo_scene::{Scene, same, settle};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,74 +24,31 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_undo::nobody_else_reads_what_is_kept", private),
     Case::new("tx_undo::killed_at_each_step", killed_at_each_step),
     Case::new("tx_undo::random_sequences", random_sequences),
+    Case::new("tx_undo::what_others_make_beside_it_is_not_in_the_way", beside).needs(&[Need::Root]),
     Case::new("tx_undo::200_random_sequences", many_random_sequences).tags(&[Tag::Slow]),
     Case::new("tx_undo::in_a_guest", in_a_guest).needs(&[Need::Root]),
 ];
-
-/// A tree in a sandbox whose settings have everything kept.
-struct Scene<'a> {
-    sandbox: &'a Sandbox,
-    tree: PathBuf,
-    _cleared: Cleared,
-}
-
-impl<'a> Scene<'a> {
-    fn new(sandbox: &'a Sandbox, keep: &str) -> Self {
-        sandbox.settings(&format!("[transactions]\nkeep = \"{keep}\"\n"));
-        let tree = sandbox.scratch().join("tree");
-        disorder::clear(&tree);
-        fs::create_dir_all(&tree).expect("a directory can be made");
-        Self { sandbox, _cleared: Cleared(tree.clone()), tree }
-    }
-
-    fn sh(&self, script: &str) {
-        let line = crate::line::Line::new("sh").args(["-ec", script]).directory(&self.tree);
-        line.ok();
-    }
-
-    /// Runs a script as a transaction.
-    fn commit(&self, script: &str) {
-        settle();
-        let line = self.sandbox.pando(["tx", "run", "-q", "--no-durable", "--", "sh", "-ec", script]);
-        line.directory(&self.tree).ok();
-    }
-
-    fn undo(&self, number: u64, options: &[&str]) -> Ended {
-        settle();
-        let line = self.sandbox.pando(["tx", "undo", &number.to_string(), "--no-durable"]).args(options);
-        line.directory(&self.tree).run()
-    }
-
-    fn lines(&self) -> Vec<String> {
-        tree_state::lines(&self.tree)
-    }
-
-    /// The numbers in the log, the oldest first.
-    fn numbers(&self) -> Vec<u64> {
-        let text = self.sandbox.pando(["tx", "log", "--json"]).ok();
-        let all: Vec<serde_json::Value> = serde_json::from_str(&text).expect("it is JSON");
-        all.iter().map(|one| one["number"].as_u64().expect("each has a number")).collect()
-    }
-}
-
-/// Changes of the same timer tick would count as made by others while the transaction ran.
-fn settle() {
-    std::thread::sleep(std::time::Duration::from_millis(12));
-}
-
-fn same(now: &[String], expected: &[String], about: &str) {
-    let missing = |from: &[String], other: &[String]| -> Vec<String> {
-        from.iter().filter(|line| !other.contains(line)).take(8).cloned().collect()
-    };
-    let (lost, gained) = (missing(expected, now), missing(now, expected));
-    assert!(lost.is_empty() && gained.is_empty(), "{about}: expected {lost:#?}, found {gained:#?}");
-}
 
 const BEFORE: &str = "mkdir -p a/b old/deep; echo one >a/x; echo two >a/b/y; ln a/x other; echo p >plain; chmod 600 plain; \
                       echo old >old/deep/f; ln -s nowhere link; echo r >replaced; mkfifo pipe; mkdir swap1 swap2; echo 1 >swap1/f";
 const CHANGE: &str = "echo new >n; mv a c; rm c/b/y; echo more >>other; chmod 755 plain; mkdir -p d/e; echo q >d/e/f; \
                       rm -r old; mkdir old; echo again >old/f; rm link; ln -s elsewhere link; echo s >s; mv s replaced; \
                       rm pipe; mv swap1 t; mv swap2 swap1; mv t swap2; mv plain c/moved; ln replaced d/linked";
+
+/// Others make and remove files at the root of the mount all the time, as they do in /tmp.
+fn beside(sandbox: &Sandbox) {
+    let _scene = Scene::new(sandbox, "1G, 1d");
+    let mount = sandbox.scratch().join("mount");
+    fs::create_dir(&mount).unwrap();
+    let pando = format!("{} --root {}", sandbox.program().display(), sandbox.root().display());
+    let script = format!(
+        "mount -t tmpfs none {0}; cd {0}; mkdir d; echo one >d/f; {pando} tx run -q -- sh -c 'echo two >d/f'; \
+         (while :; do : >x; rm x; done) & sleep 0.1; {pando} tx undo 1; ended=$?; kill $!; cat d/f; exit $ended",
+        mount.display()
+    );
+    let ended = Line::new("unshare").args(["-m", "--propagation", "private", "sh", "-c", &script]).run();
+    assert_eq!((ended.code(), ended.out().as_str()), (0, "one\n"), "{}", ended.err());
+}
 
 fn put_back(sandbox: &Sandbox) {
     let scene = Scene::new(sandbox, "1G, 1d");
@@ -297,7 +255,7 @@ fn many_random_sequences(sandbox: &Sandbox) {
 fn sequences(sandbox: &Sandbox, count: u64) {
     let scene = Scene::new(sandbox, "4G, 1d");
     let seed = seed_of_this_run(3);
-    let (mut undos, mut refused, mut early) = (0, 0, 0);
+    let (mut undos, mut redos, mut refused, mut early) = (0, 0, 0, 0);
     for sequence in 0..count {
         let seed = seed * 1_000_000 + sequence;
         let mut dice = Dice::new(seed);
@@ -328,6 +286,15 @@ fn sequences(sandbox: &Sandbox, count: u64) {
                 assert_eq!(ended.code(), 0, "{about}: {}", ended.err());
                 same(&scene.lines(), &was, &about);
                 undos += 1;
+                match redone(&scene, (&before, &was), &about) {
+                    Redone::Whole => redos += 1,
+                    Redone::Refused => refused += 1,
+                    // What stood before cannot be come back to.
+                    Redone::AndNotBack => {
+                        refused += 1;
+                        stands.clear();
+                    }
+                }
             } else {
                 let last = scene.numbers().last().copied().unwrap_or(0);
                 settle();
@@ -350,8 +317,38 @@ fn sequences(sandbox: &Sandbox, count: u64) {
         }
         sandbox.pando(["tx", "log", "--clear"]).ok();
     }
-    println!("     {undos} undone, {early} of earlier ones and again, {refused} in conflict");
-    assert!(undos > count && refused + early > 0);
+    println!(
+        "     {undos} undone, {redos} of these again and once more, {early} of earlier ones, {refused} in conflict"
+    );
+    assert!(undos > count && redos > 0 && refused + early > 0);
+}
+
+/// What became of an undo of an undo.
+enum Redone {
+    /// It was done, and undone.
+    Whole,
+    /// It was in conflict.
+    Refused,
+    /// It was done, and its undo was in conflict.
+    AndNotBack,
+}
+
+/// Undoes the last undo, and undoes that: the tree is as it was between, and before. A commit that has put things in
+/// each other's places may be in conflict with itself; then nothing is changed.
+fn redone(scene: &Scene<'_>, (between, was): (&[String], &[String]), about: &str) -> Redone {
+    let last = || scene.numbers().last().copied().expect("it is in the log");
+    let attempt = |number: u64, expected: &[String], else_expected: &[String]| {
+        let ended = scene.undo(number, &[]);
+        let is_done = ended.code() == 0;
+        assert!(is_done || ended.err().contains("conflict"), "{about}, undo of {number}: {}", ended.err());
+        same(&scene.lines(), if is_done { expected } else { else_expected }, &format!("{about}, undo of {number}"));
+        is_done
+    };
+    if !attempt(last(), between, was) {
+        return Redone::Refused;
+    }
+    let number = last();
+    if attempt(number, was, between) { Redone::Whole } else { Redone::AndNotBack }
 }
 
 /// The words of a program that disorders a tree: this one.

@@ -19,11 +19,22 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("volumes::are_read_only_all_the_way_down", are_read_only_all_the_way_down),
     Case::new("volumes::mounts_that_come_and_go_show_nothing_else", mounts_that_come_and_go)
         .needs(&[Need::Root, Need::Program("mount", "mount")]),
+    Case::new("volumes::what_is_mounted_below_a_live_source_is_shown", mounts_below_a_live_source)
+        .needs(&[Need::Root, Need::Program("mount", "mount")]),
+    Case::new("volumes::mounts_below_a_source_are_copied_or_named", mounts_below_a_source)
+        .needs(&[Need::Root, Need::Program("mount", "mount")]),
+    Case::new("volumes::access_lists_of_an_archive_that_are_lost_are_named", lost_lists)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("volumes::one_inside_another_is_seen", one_inside_another_is_seen),
     Case::new("volumes::two_for_one_place_are_refused", two_for_one_place_are_refused),
     Case::new("volumes::say_why_owners_cannot_be_mapped", say_why_owners_cannot_be_mapped),
     Case::new("copy::into_a_guest_and_out_again", into_a_guest_and_out_again),
     Case::new("copy::as_a_stream", as_a_stream),
+    Case::new("copy::what_belongs_to_files_comes_along", what_belongs_to_files).needs(&[
+        Need::Root,
+        Need::Program("setfattr", "attr"),
+        Need::Program("setcap", "libcap2-bin"),
+    ]),
     Case::new("copy::leaves_the_kernels_own_files_out", leaves_the_kernels_own_files_out),
     Case::new("copy::takes_what_tar_writes_behind_the_end", takes_what_tar_writes_behind_the_end),
     Case::new("copy::writes_through_a_link", writes_through_a_link),
@@ -48,6 +59,92 @@ fn a_directory_is_shared_both_ways(sandbox: &Sandbox) {
     let written = shared.join("of-the-guest");
     assert_eq!(std::fs::read_to_string(&written).expect("the guest's file"), "from inside\n");
     assert_eq!(written.metadata().expect("it is there").uid(), 0, "the guest's root is root in a volume");
+}
+
+/// Of a directory that a guest is made of.
+fn mounts_below_a_source(sandbox: &Sandbox) {
+    let (tree, disk) = (sandbox.scratch().join("tree"), sandbox.scratch().join("disk"));
+    for directory in [&disk, &tree.join("memory"), &tree.join("disk")] {
+        std::fs::create_dir_all(directory).expect("a directory");
+    }
+    std::fs::write(disk.join("file"), "on the disk\n").expect("a file");
+    Line::new("cp").args(["-a"]).args([&std::path::Path::new(sandbox.busybox()).join("bin"), &tree]).ok();
+    Line::new("mount").args(["-t", "tmpfs", "tmpfs"]).args([tree.join("memory")]).ok();
+    Line::new("mount").args(["--bind"]).args([&disk, &tree.join("disk")]).ok();
+    std::fs::write(tree.join("memory/file"), "in memory\n").expect("a file");
+    let made = sandbox.pando(["create", "web", "--from"]).args([&tree]).run().succeeded();
+    let said = made.err();
+    let memory = tree.join("memory");
+    assert!(said.contains("pando: warning: web: ") && said.contains(&memory.display().to_string()), "{said}");
+    assert!(!said.contains(&tree.join("disk").display().to_string()), "{said}");
+    sandbox.pando(["start", "web"]).ok();
+    sandbox.exec_sh("web", "cat /disk/file; ls /memory").run().says("on the disk\n");
+    for place in ["memory", "disk"] {
+        Line::new("umount").args([tree.join(place)]).ok();
+    }
+    let quiet = sandbox.pando(["create", "plain", "--from"]).args([&tree]).run().succeeded();
+    assert!(!quiet.err().contains("warning"), "{}", quiet.err());
+}
+
+/// Of a directory that a guest runs on as it lies there.
+fn mounts_below_a_live_source(sandbox: &Sandbox) {
+    let (tree, disk) = (sandbox.scratch().join("tree"), sandbox.scratch().join("disk"));
+    for directory in [&disk.join("below"), &tree.join("memory"), &tree.join("disk")] {
+        std::fs::create_dir_all(directory).expect("a directory");
+    }
+    std::fs::write(disk.join("file"), "on the disk\n").expect("a file");
+    Line::new("cp").args(["-a"]).args([&std::path::Path::new(sandbox.busybox()).join("bin"), &tree]).ok();
+    Line::new("mount").args(["-t", "tmpfs", "tmpfs"]).args([tree.join("memory")]).ok();
+    Line::new("mount").args(["--bind"]).args([&disk, &tree.join("disk")]).ok();
+    // What is mounted in something that is shown comes with it.
+    Line::new("mount").args(["-t", "tmpfs", "tmpfs"]).args([disk.join("below")]).ok();
+    Line::new("mount").args(["-t", "tmpfs", "tmpfs"]).args([tree.join("disk/below")]).ok();
+    std::fs::write(tree.join("disk/below/deep"), "deep\n").expect("a file");
+    let script = "cat /disk/file /disk/below/deep; ls /memory; echo x 2>/dev/null >/disk/new || echo read-only; echo y >/own && echo own";
+    for more in [&[][..], &["--userns", "host"], &["-d", "--name", "job"]] {
+        let run = sandbox.pando(["run", "--from"]).args([&tree]).args(more).args(["--", "sh", "-c", script]).run();
+        let ended = run.succeeded();
+        let memory = tree.join("memory").display().to_string();
+        assert!(ended.err().contains(&memory) && ended.err().contains("is left out"), "{more:?}: {}", ended.err());
+        assert!(!ended.err().contains(&tree.join("disk").display().to_string()), "{}", ended.err());
+        if more.contains(&"-d") {
+            sandbox.becomes("job", "absent");
+        } else {
+            ended.says("on the disk\ndeep\nread-only\nown\n");
+        }
+    }
+    assert!(!disk.join("new").exists() && !tree.join("own").exists());
+    // A volume for the same place is what is shown there, and written to.
+    let volume = format!("{}:/disk", disk.display());
+    let line =
+        sandbox.pando(["run", "-v", &volume, "--from"]).args([&tree]).args(["--", "sh", "-c", "echo x >/disk/new"]);
+    line.run().succeeded();
+    assert!(disk.join("new").exists());
+    for place in ["disk/below", "disk", "memory"] {
+        Line::new("umount").args([tree.join(place)]).ok();
+    }
+    Line::new("umount").args([disk.join("below")]).ok();
+    let quiet = sandbox.pando(["run", "--from"]).args([&tree]).args(["--", "true"]).run().succeeded();
+    assert_eq!(quiet.err(), "");
+}
+
+/// tar(1) writes access control lists as text with names of users, which are somebody else's here.
+fn lost_lists(sandbox: &Sandbox) {
+    let script = "import io, sys, tarfile
+for name, headers in (('listed', {'SCHILY.acl.access': 'user::rw-,user:5:rw-,group::r--,mask::rw-,other::r--'}), ('plain', {})):
+    with tarfile.open(name + '.tar', 'w', format=tarfile.PAX_FORMAT) as archive:
+        entry = tarfile.TarInfo('file')
+        entry.pax_headers = headers
+        archive.addfile(entry, io.BytesIO())
+";
+    Line::new("python3").args(["-c", script]).directory(sandbox.scratch()).ok();
+    let create = |name: &str| {
+        let archive = sandbox.scratch().join(format!("{name}.tar"));
+        sandbox.pando(["create", name, "--from"]).args([archive]).run().succeeded().err()
+    };
+    let said = create("listed");
+    assert!(said.contains("pando: warning: listed: 1 attributes") && said.contains("--xattrs"), "{said}");
+    assert!(!create("plain").contains("warning"));
 }
 
 fn read_only(sandbox: &Sandbox) {
@@ -113,7 +210,7 @@ fn are_read_only_all_the_way_down(sandbox: &Sandbox) {
 /// booted.
 const STORM: &str = "cd \"$0\"; mount --bind named named; mount --make-shared named; mount -t tmpfs none outside; mkdir outside/at named/a named/b; \
     echo of the host >outside/secret; mount --make-private outside; mount -t tmpfs none outside/at; echo x >outside/at/secret; : >storm; \
-    while :; do mount -t tmpfs none named/a; echo in >named/a/in; mount --bind named/a named/b; umount named/b; umount named/a; \
+    while test -e storm; do mount -t tmpfs none named/a; echo in >named/a/in; mount --bind named/a named/b; umount named/b; umount named/a; \
     mount -t tmpfs none outside/at; umount -l outside/at; done";
 
 /// What a guest sees below its volume that it must not: a mount that is not read-only, a file of elsewhere, one of its
@@ -136,10 +233,11 @@ fn mounts_that_come_and_go(sandbox: &Sandbox) {
             assert_eq!(ended.out(), "looked\n", "start {number}, {more:?}");
         }
     }
-    // It has not come to an end by itself.
+    // It has not come to an end by itself. A shell that was killed would leave a mount behind that comes later.
     let mut storm = storm;
     assert!(!storm.has_ended(), "the mounts had ended: nothing was shown");
-    drop(storm);
+    std::fs::remove_file(place.join("storm")).expect("it is the test's");
+    storm.wait().succeeded();
     for directory in ["named/b", "named/a", "named", "outside/at", "outside"] {
         while rustix::mount::unmount(place.join(directory), rustix::mount::UnmountFlags::DETACH).is_ok() {}
     }
@@ -205,6 +303,34 @@ fn into_a_guest_and_out_again(sandbox: &Sandbox) {
     sandbox.pando(["cp", "web:/big", &big]).ok();
     sandbox.pando(["cp", &big, "web:/again"]).ok();
     sandbox.exec_sh("web", "cmp /big /again").ok();
+}
+
+/// Times to the nanosecond, names, holes, attributes, capabilities: into a guest, and out of it but for what gives
+/// rights.
+fn what_belongs_to_files(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let script = "mkdir tree && cd tree && echo text >a && ln a b && truncate -s 8M holes && echo end >>holes &&
+        setfattr -n user.note -v mine a && setcap cap_net_raw=ep a && touch -d '2020-01-01 10:00:00.123456789' a && mkfifo fifo";
+    Line::new("sh").args(["-euc", script]).directory(&scratch).ok();
+    sandbox.guest("web", &[]);
+    let said = sandbox.pando(["cp"]).args([scratch.join("tree/.")]).args(["web:/srv/in"]).run().succeeded().err();
+    assert!(said.contains("fifo' was not copied"), "{said}");
+    let inside = std::path::PathBuf::from(format!("/proc/{}/root/srv/in", sandbox.first_process("web")));
+    let looks =
+        "cd \"$0\"; stat -c '%h %y' a; stat -c %i a b | uniq | wc -l; [ $(stat -c %b holes) -lt 100 ] && echo sparse;
+        tail -n 1 holes; getfattr --absolute-names -d a | grep user; getcap a; true";
+    let is = |at: &std::path::Path, capability: &str| {
+        let seen = Line::new("sh").args(["-c", looks]).args([at]).ok();
+        let expected =
+            format!("2 2020-01-01 10:00:00.123456789 +0000\n1\nsparse\nend\nuser.note=\"mine\"\n{capability}");
+        // The last line of a file that begins with zeros has them in front.
+        assert_eq!(seen.replace('\0', ""), expected, "{}", at.display());
+    };
+    let rooted = Line::new("getcap").args([inside.join("a")]).ok();
+    assert!(rooted.contains("cap_net_raw"), "{rooted}");
+    is(&inside, &rooted.replace(&inside.join("a").display().to_string(), "a"));
+    sandbox.pando(["cp", "web:/srv/in/."]).args([scratch.join("out")]).ok();
+    is(&scratch.join("out"), "");
 }
 
 fn as_a_stream(sandbox: &Sandbox) {

@@ -1,8 +1,10 @@
 //! Where the entries of an archive come to lie, by the rules of docker's and podman's `cp`.
 
+use crate::host_path::Links;
 use anyhow::{Context, bail, ensure};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, statat};
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -26,30 +28,29 @@ pub(crate) struct Landing {
 impl Landing {
     /// Looks at `destination`. What is there decides: into a directory, under its own name; else in place of what is
     /// there, or newly made.
-    pub(crate) fn at(destination: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn at(destination: &Path, links: Links<'_>) -> anyhow::Result<Self> {
         let shown = destination.display();
         let slash = destination.as_os_str().as_bytes().ends_with(b"/");
-        if destination.is_dir() {
-            return Ok(Self { directory: directory(destination)?, rename: None, must_be_directory: false, top: None });
-        }
-        let Some(name) = destination.file_name() else {
-            bail!("cannot copy to '{shown}': the directory does not exist");
+        let (place, is_new) = match links.find(destination) {
+            Ok(found) if found.is_directory()? => {
+                let directory = found.into_place();
+                return Ok(Self { directory, rename: None, must_be_directory: false, top: None });
+            }
+            // What a link stands for is written to, as cp(1) does it; whoever named it means that.
+            Ok(found) => (found.path().to_owned(), false),
+            Err(error) if is_missing(&error) => (destination.to_owned(), true),
+            Err(error) if slash && is_no_directory(&error) => {
+                bail!("cannot copy to '{shown}': it is not a directory")
+            }
+            Err(error) => return Err(error.context(format!("cannot copy to '{shown}'"))),
         };
-        let parent = match destination.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        // What a link stands for is written to, as cp(1) does it; whoever named it means that.
-        if parent.join(name).is_symlink() && !slash {
-            let Ok(real) = destination.canonicalize() else {
-                bail!("cannot copy to '{shown}': it is a link that leads to nothing");
-            };
-            return Self::at(&real);
-        }
-        let there = parent.join(name).symlink_metadata().is_ok();
-        ensure!(!(slash && there), "cannot copy to '{shown}': it is not a directory");
-        let rename = Some(name.to_owned());
-        Ok(Self { directory: directory(parent)?, rename, must_be_directory: slash, top: None })
+        let Some(name) = place.file_name() else { bail!("cannot copy to '{shown}': the directory does not exist") };
+        let name = name.to_owned();
+        let above = place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = directory(above, links)?;
+        let dangling = is_new && statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        ensure!(!dangling, "cannot copy to '{shown}': it is a link that leads to nothing");
+        Ok(Self { directory, rename: Some(name), must_be_directory: slash, top: None })
     }
 
     /// Where the entry called `name` lies below the directory; empty for the directory itself.
@@ -88,10 +89,21 @@ fn clean(name: &[u8]) -> anyhow::Result<PathBuf> {
     Ok(clean)
 }
 
-fn directory(path: &Path) -> anyhow::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty())
-        .with_context(|| format!("cannot copy to the directory '{}'", path.display()))
+fn directory(path: &Path, links: Links<'_>) -> anyhow::Result<OwnedFd> {
+    let what = || format!("cannot copy to the directory '{}'", path.display());
+    let found = links.find(path).with_context(what)?;
+    if !found.is_directory()? {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory)).with_context(what);
+    }
+    Ok(found.into_place())
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn is_no_directory(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]
@@ -99,7 +111,7 @@ mod tests {
     use super::*;
 
     fn placed(destination: &Path, names: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
-        let mut landing = Landing::at(destination)?;
+        let mut landing = Landing::at(destination, Links::Followed)?;
         names.iter().map(|name| landing.place(name.as_bytes())).collect()
     }
 
@@ -126,10 +138,13 @@ mod tests {
     fn a_missing_directory_is_not_made_up() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("no/such");
-        assert!(format!("{:#}", Landing::at(&missing).unwrap_err()).contains("cannot copy to the directory"));
+        assert!(
+            format!("{:#}", Landing::at(&missing, Links::Followed).unwrap_err())
+                .contains("cannot copy to the directory")
+        );
         std::fs::write(directory.path().join("file"), "").unwrap();
-        assert!(Landing::at(&directory.path().join("file/")).is_err());
-        assert!(Landing::at(&directory.path().join("new/")).unwrap().must_be_directory);
+        assert!(Landing::at(&directory.path().join("file/"), Links::Followed).is_err());
+        assert!(Landing::at(&directory.path().join("new/"), Links::Followed).unwrap().must_be_directory);
     }
 
     #[test]

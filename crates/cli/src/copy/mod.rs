@@ -7,8 +7,9 @@
 //!
 //! What comes out of a guest was written by the guest's root. A process without powers reads it, and nothing in it is
 //! believed: names are resolved by the kernel below the destination and through no symbolic link, extension headers are
-//! bounded, devices are left out, setuid and setgid bits and owners are dropped.
+//! bounded, devices are left out, setuid and setgid bits, owners, capabilities and access control lists are dropped.
 
+mod attributes;
 mod landing;
 mod pack;
 mod place;

@@ -1,9 +1,16 @@
 //! Files made into a tar stream.
 
+use super::attributes;
+use super::attributes::Attributes;
+use super::unpack::NO_FILE;
+use crate::host_path::Links;
 use anyhow::{Context, bail, ensure};
 use pando_kernel::file::tree_copy::names_in;
+use pando_kernel::filesystem::kernels_own::is_the_kernels_own;
+use pando_reader::{ATTRIBUTE, LARGEST_EXTENSION};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{BufWriter, Read, Write};
@@ -22,11 +29,11 @@ pub(crate) enum Owners {
     Kept,
 }
 
-/// Packs `source` under its own name, or, if it ends in `/.`, what is in it. The answer names what was left out:
-/// sockets, devices, FIFOs.
+/// Packs `source` under its own name, or, if it ends in `/.`, what is in it. The answer says what was left
+/// out, a sentence each: sockets, devices, FIFOs.
 ///
-/// Symbolic links are packed as such, the first one too. Hard links become files of their own.
-pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Result<Vec<String>> {
+/// Symbolic links are packed as such, the first one too. A further name of a file is packed as that.
+pub(crate) fn pack(source: &Path, links: Links<'_>, out: impl Write, owners: Owners) -> anyhow::Result<Vec<String>> {
     let contents = source.as_os_str().as_bytes().ends_with(b"/.");
     let name = match source.file_name() {
         Some(name) if !contents => Some(PathBuf::from(name)),
@@ -37,19 +44,19 @@ pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Re
         builder: Builder::new(BufWriter::with_capacity(64 * 1024, out)),
         owners,
         left_out: Vec::new(),
+        names: HashMap::new(),
         // Who names a place there means it.
         walks_everywhere: is_virtual(source).unwrap_or(false),
     };
-    // The way up to the source is the user's word, and its links are followed. What is below may be somebody's who
-    // changes it meanwhile.
+    // The way up to the source is the user's word. What is below may be somebody's who changes it meanwhile.
     let (top, first) = match &name {
         Some(name) => (source.parent().filter(|parent| !parent.as_os_str().is_empty()), name.clone()),
         None => (Some(source), PathBuf::from(".")),
     };
     let top_path = top.unwrap_or(Path::new("."));
     let failed = |path: &Path| format!("cannot copy '{}'", crate::printable::printable(&path.to_string_lossy()));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let top = rustix::fs::open(top_path, flags, Mode::empty()).with_context(|| failed(source))?;
+    let found = links.find(top_path).with_context(|| failed(source))?;
+    let top = found.listed().with_context(|| failed(source))?;
     // A stack of our own: a tree may be deeper than a program's.
     let mut waiting = vec![first];
     while let Some(name) = waiting.pop() {
@@ -72,7 +79,7 @@ pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Re
 }
 
 fn is_virtual(path: &Path) -> std::io::Result<bool> {
-    Ok(VIRTUAL.contains(&rustix::fs::statfs(path)?.f_type))
+    is_the_kernels_own(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Opens what has a path below a directory. A name that became a link meanwhile leads nowhere: its owner, who may be
@@ -97,24 +104,11 @@ struct Packer<W: Write> {
     builder: Builder<W>,
     owners: Owners,
     left_out: Vec<String>,
+    /// The first names of files that have several, by device and inode.
+    names: HashMap<(u64, u64), PathBuf>,
     /// Whether file systems that are the kernel's own are walked too.
     walks_everywhere: bool,
 }
-
-/// File systems that show the kernel's objects as files (linux/magic.h): proc, sysfs, cgroup, cgroup2, devpts, mqueue,
-/// bpf, debugfs, tracefs, securityfs.
-const VIRTUAL: [i64; 10] = [
-    0x9fa0,
-    0x6265_6572,
-    0x0027_e0eb,
-    0x6367_7270,
-    0x1cd1,
-    0x1980_0202,
-    0xcafe_4a11,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-];
 
 /// The most that is read of a file whose size nobody knows before.
 const MOST_UNKNOWN: u64 = 16 << 20;
@@ -129,7 +123,7 @@ fn is_of_unknown_size(status: &Metadata) -> bool {
 impl<W: Write> Packer<W> {
     /// Whether a directory shows objects of the kernel's, of which an archive has the place alone.
     fn is_the_kernels(&self, directory: &OwnedFd) -> std::io::Result<bool> {
-        Ok(!self.walks_everywhere && VIRTUAL.contains(&rustix::fs::fstatfs(directory)?.f_type))
+        Ok(!self.walks_everywhere && is_the_kernels_own(directory)?)
     }
 
     /// Packs one; gives it, if it is a directory.
@@ -140,41 +134,77 @@ impl<W: Write> Packer<W> {
         if status.is_dir() {
             header.set_entry_type(EntryType::Directory);
             header.set_size(0);
+            let directory = open_below(&place.into(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
+            self.extensions(&status, attributes::of(&directory, self.owners)?, name)?;
             self.builder.append_data(&mut header, name.join(""), std::io::empty())?;
-            return Ok(Some(open_below(&place.into(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?));
+            return Ok(Some(directory));
         } else if status.is_symlink() {
             header.set_entry_type(EntryType::Symlink);
             header.set_size(0);
+            self.extensions(&status, Vec::new(), name)?;
             let target = readlinkat(&place, "", Vec::new())?;
             self.builder.append_link(&mut header, name, Path::new(OsStr::from_bytes(target.as_bytes())))?;
         } else if status.is_file() {
-            header.set_entry_type(EntryType::Regular);
-            let file = File::from(open_below(top, name, OFlags::RDONLY)?);
-            let opened = file.metadata()?;
-            ensure!(
-                (opened.dev(), opened.ino()) == (status.dev(), status.ino()),
-                "it was replaced while it was copied; copy it again"
-            );
-            if is_of_unknown_size(&status) {
-                let mut content = Vec::new();
-                file.take(MOST_UNKNOWN + 1).read_to_end(&mut content)?;
-                ensure!(
-                    content.len() as u64 <= MOST_UNKNOWN,
-                    "it has no end: more than {} MiB came",
-                    MOST_UNKNOWN >> 20
-                );
-                header.set_size(content.len() as u64);
-                self.builder.append_data(&mut header, name, content.as_slice())?;
-            } else {
-                header.set_size(status.len());
-                self.builder.append_data(&mut header, name, Exactly { file, left: status.len() })?;
-            }
+            self.file(top, name, &status, header)?;
         } else if name.components().count() <= 1 {
             bail!("it is a socket, a device or a FIFO");
         } else {
-            self.left_out.push(crate::printable::printable(&name.to_string_lossy()));
+            let name = crate::printable::printable(&name.to_string_lossy()).to_string();
+            self.left_out.push(format!("'{name}' {NO_FILE}"));
         }
         Ok(None)
+    }
+
+    fn file(&mut self, top: &OwnedFd, name: &Path, status: &Metadata, mut header: Header) -> anyhow::Result<()> {
+        let identity = (status.dev(), status.ino());
+        if let Some(first) = self.names.get(&identity) {
+            header.set_entry_type(EntryType::Link);
+            header.set_size(0);
+            self.builder.append_link(&mut header, name, first)?;
+            return Ok(());
+        }
+        header.set_entry_type(EntryType::Regular);
+        let file = File::from(open_below(top, name, OFlags::RDONLY)?);
+        let opened = file.metadata()?;
+        ensure!((opened.dev(), opened.ino()) == identity, "it was replaced while it was copied; copy it again");
+        self.extensions(status, attributes::of(&file, self.owners)?, name)?;
+        if is_of_unknown_size(status) {
+            let mut content = Vec::new();
+            file.take(MOST_UNKNOWN + 1).read_to_end(&mut content)?;
+            ensure!(content.len() as u64 <= MOST_UNKNOWN, "it has no end: more than {} MiB came", MOST_UNKNOWN >> 20);
+            header.set_size(content.len() as u64);
+            self.builder.append_data(&mut header, name, content.as_slice())?;
+        } else {
+            header.set_size(status.len());
+            self.builder.append_data(&mut header, name, Exactly { file, left: status.len() })?;
+        }
+        if status.nlink() > 1 {
+            self.names.insert(identity, name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// What the header of an entry has no room for: the fraction of a second, extended attributes.
+    fn extensions(&mut self, status: &Metadata, attributes: Attributes, name: &Path) -> anyhow::Result<()> {
+        let mut records: Vec<(String, Vec<u8>)> = Vec::new();
+        if status.mtime_nsec() != 0 || status.mtime() < 0 {
+            records.push(("mtime".to_owned(), moment(status.mtime(), status.mtime_nsec()).into_bytes()));
+        }
+        for (attribute, value) in attributes {
+            let attribute = String::from_utf8(attribute).context("it has an attribute whose name is no text")?;
+            records.push((format!("{ATTRIBUTE}{attribute}"), value));
+        }
+        let size: usize = records.iter().map(|(key, value)| key.len() + value.len() + LARGEST_NUMBER).sum();
+        ensure!(
+            size as u64 <= LARGEST_EXTENSION,
+            "the extended attributes of '{}' are larger than {} KiB, which no copy carries",
+            crate::printable::printable(&name.to_string_lossy()),
+            LARGEST_EXTENSION >> 10
+        );
+        if !records.is_empty() {
+            self.builder.append_pax_extensions(records.iter().map(|(key, value)| (key.as_str(), value.as_slice())))?;
+        }
+        Ok(())
     }
 
     fn header(&self, status: &Metadata) -> Header {
@@ -188,6 +218,19 @@ impl<W: Write> Packer<W> {
         header.set_uid(uid.into());
         header.set_gid(gid.into());
         header
+    }
+}
+
+/// What a record of a pax header takes besides its key and value: its length, a space, an equals sign, a newline.
+const LARGEST_NUMBER: usize = 8;
+
+/// A time as pax has it, in seconds with a fraction; before 1970 it counts backward.
+fn moment(seconds: i64, nanoseconds: i64) -> String {
+    const SECOND: i64 = 1_000_000_000;
+    match (seconds < 0, nanoseconds) {
+        (_, 0) => seconds.to_string(),
+        (false, _) => format!("{seconds}.{nanoseconds:09}"),
+        (true, _) => format!("-{}.{:09}", -(seconds + 1), SECOND - nanoseconds),
     }
 }
 
@@ -231,9 +274,9 @@ mod tests {
 
     fn round(source: &Path, destination: &Path) -> Vec<String> {
         let mut stream = tempfile::tempfile().unwrap();
-        let left_out = pack(source, &mut stream, Owners::Root).unwrap();
+        let left_out = pack(source, Links::Followed, &mut stream, Owners::Root).unwrap();
         stream.rewind().unwrap();
-        unpack_foreign(stream, Landing::at(destination).unwrap()).unwrap();
+        unpack_foreign(stream, Landing::at(destination, Links::Followed).unwrap()).unwrap();
         left_out
     }
 
@@ -252,6 +295,35 @@ mod tests {
         std::fs::create_dir(to.path().join("into")).unwrap();
         round(&from.path().join("tree/."), &to.path().join("into"));
         assert!(to.path().join("into/sub/file").exists());
+    }
+
+    #[test]
+    fn what_belongs_to_files_comes_along() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tree = from.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("a"), "text").unwrap();
+        std::fs::hard_link(tree.join("a"), tree.join("b")).unwrap();
+        let file = File::options().write(true).open(tree.join("a")).unwrap();
+        let time = std::time::UNIX_EPOCH - std::time::Duration::from_nanos(1_250_000_007);
+        file.set_times(std::fs::FileTimes::new().set_modified(time)).unwrap();
+        let noted = attributes::set(&file, b"user.note", b"two\nlines\0").is_ok();
+        let sparse = File::create(tree.join("sparse")).unwrap();
+        sparse.set_len(4 << 20).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", 3 << 20).unwrap();
+        for (source, place) in [(tree.clone(), "tree"), (tree.join("."), "contents")] {
+            round(&source, &to.path().join(place));
+            let at = to.path().join(place);
+            let (a, b) = (at.join("a").metadata().unwrap(), at.join("b").metadata().unwrap());
+            assert_eq!((a.ino(), a.nlink()), (b.ino(), 2));
+            assert_eq!((a.mtime(), a.mtime_nsec()), (-2, 749_999_993));
+            let noted_there = attributes::of(File::open(at.join("b")).unwrap(), Owners::Root).unwrap();
+            assert_eq!(noted_there.len(), usize::from(noted));
+            assert!(!noted || noted_there[0] == (b"user.note".to_vec(), b"two\nlines\0".to_vec()));
+            let sparse = at.join("sparse");
+            assert!(sparse.metadata().unwrap().blocks() * 512 <= 64 << 10, "it has its holes");
+            assert_eq!(std::fs::read(sparse).unwrap(), std::fs::read(tree.join("sparse")).unwrap());
+        }
     }
 
     #[test]
@@ -289,7 +361,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_told() {
-        let error = pack(Path::new("/no/such"), Vec::new(), Owners::Kept).unwrap_err();
+        let error = pack(Path::new("/no/such"), Links::Followed, Vec::new(), Owners::Kept).unwrap_err();
         assert_eq!(
             crate::complaint::sentences(&error),
             "cannot copy '/no/such': it does not exist. Check the spelling of the path."

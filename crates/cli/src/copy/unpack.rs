@@ -1,6 +1,6 @@
 //! A tar stream made into files.
 
-use super::Landing;
+use super::{Landing, Owners, attributes};
 use anyhow::{Context, bail, ensure};
 use pando_kernel::filesystem::spare_room::{Refusal, SpareRoom};
 use pando_reader::{CopyEntry as Entry, CopyKind as Kind, Died, Failure, Job, Message, Reader, ReaderError, for_each};
@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -26,8 +26,8 @@ enum Trust {
 /// Beneath the destination, through no symbolic link: what an earlier entry made does not lead a later one astray.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Unpacks the host's own stream, inside the guest; the answer names the entries that were left out (devices and
-/// FIFOs).
+/// Unpacks the host's own stream, inside the guest; the answer says what was left out, a sentence each
+/// (devices, FIFOs, attributes).
 pub(crate) fn unpack_own(stream: impl Read, landing: Landing) -> anyhow::Result<Vec<String>> {
     let mut unpacker = Unpacker::new(landing, Trust::Own)?;
     for_each(stream, |entry, content| unpacker.named(entry, content))?;
@@ -61,11 +61,17 @@ fn unread(error: ReaderError) -> anyhow::Error {
 /// How many left-out entries are named; more are only counted.
 const MOST_NAMED: usize = 10;
 
+/// Why sockets, devices and FIFOs do not come along.
+pub(super) const NO_FILE: &str = "was not copied: it is not a file, a directory or a link";
+
 /// The most entries of a stream: one has an end, whoever writes it.
 const MOST_ENTRIES: u64 = 16 << 20;
 
 /// Written at a time: room is taken for so much.
 const STEP: usize = 256 << 10;
+
+/// What a file system keeps apart: so many zeros are left out, and are a hole.
+const BLOCK: u64 = 4096;
 
 struct Unpacker {
     landing: Landing,
@@ -103,9 +109,7 @@ impl Unpacker {
             return Ok(());
         };
         if entry.kind == Kind::Special {
-            if self.left_out.len() < MOST_NAMED {
-                self.left_out.push(path.to_string_lossy().into_owned());
-            }
+            self.leave_out(&entry.path, NO_FILE);
             return Ok(());
         }
         let parent = self.parent(path.parent().unwrap_or(Path::new("")))?;
@@ -170,14 +174,26 @@ impl Unpacker {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            granted(self.room.take(length as u64))?;
-            file.write_all(&buffer[..length])?;
-            copied += length as u64;
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                let (run, zeros) = leading_run(rest, copied);
+                match zeros {
+                    // The file is new: what is not written of it is zeros.
+                    true => drop(file.seek(SeekFrom::Current(run as i64))?),
+                    false => {
+                        granted(self.room.take(run as u64))?;
+                        file.write_all(&rest[..run])?;
+                    }
+                }
+                copied += run as u64;
+                rest = &rest[run..];
+            }
         }
-        Ok(())
+        // Where it ends in a hole.
+        Ok(file.set_len(entry.size)?)
     }
 
-    fn directory(&self, parent: &OwnedFd, name: &Path, entry: &Entry) -> anyhow::Result<()> {
+    fn directory(&mut self, parent: &OwnedFd, name: &Path, entry: &Entry) -> anyhow::Result<()> {
         let made = match mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
@@ -215,7 +231,7 @@ impl Unpacker {
     }
 
     /// Owner first: changing it clears the bits that the mode may set.
-    fn finish(&self, made: &OwnedFd, entry: &Entry) -> anyhow::Result<()> {
+    fn finish(&mut self, made: &OwnedFd, entry: &Entry) -> anyhow::Result<()> {
         let mode = match self.trust {
             Trust::Hostile => entry.mode & 0o777,
             Trust::Own => {
@@ -225,9 +241,51 @@ impl Unpacker {
             }
         };
         fchmod(made, Mode::from_raw_mode(mode))?;
+        self.attributes(made, entry);
         futimens(made, &times(entry))?;
         Ok(())
     }
+
+    /// A file without one of its attributes is better than none.
+    fn attributes(&mut self, made: &OwnedFd, entry: &Entry) {
+        for (name, value) in &entry.attributes {
+            let taken = self.trust == Trust::Own || attributes::is_taken_from_guests(name);
+            if !taken || !attributes::is_sent(name, Owners::Kept) {
+                continue;
+            }
+            if let Err(errno) = attributes::set(made, name, value) {
+                let name = crate::printable::printable(&String::from_utf8_lossy(name)).to_string();
+                self.leave_out(
+                    &entry.path,
+                    &format!("has not its attribute {name}: {}", crate::errno_words::reason(&errno.into())),
+                );
+            }
+        }
+    }
+
+    /// Notes what did not come along; of many the first few.
+    fn leave_out(&mut self, path: &[u8], what: &str) {
+        if self.left_out.len() < MOST_NAMED {
+            self.left_out.push(format!("'{}' {what}", crate::printable::printable(&String::from_utf8_lossy(path))));
+        }
+    }
+}
+
+/// How many bytes at the beginning are blocks of zeros, or blocks that are not, and which of both. `at` is where they
+/// lie in the file.
+fn leading_run(bytes: &[u8], at: u64) -> (usize, bool) {
+    let mut run = 0;
+    let mut zeros = None;
+    while run < bytes.len() {
+        let whole = (BLOCK - (at + run as u64) % BLOCK) as usize;
+        let block = &bytes[run..bytes.len().min(run + whole)];
+        let is_zero = block.iter().all(|byte| *byte == 0);
+        if *zeros.get_or_insert(is_zero) != is_zero {
+            break;
+        }
+        run += block.len();
+    }
+    (run, zeros.unwrap_or(false))
 }
 
 /// The sentence for room that was not granted.
@@ -255,7 +313,7 @@ fn owner(entry: &Entry) -> (Uid, Gid) {
 }
 
 fn times(entry: &Entry) -> Timestamps {
-    let time = Timespec { tv_sec: entry.modified, tv_nsec: 0 };
+    let time = Timespec { tv_sec: entry.modified, tv_nsec: entry.nanoseconds.into() };
     Timestamps { last_access: time, last_modification: time }
 }
 

@@ -1,6 +1,7 @@
 //! Archives that a guest's root could write, against the destination on the host.
 
 use super::*;
+use crate::host_path::Links;
 use std::io::Seek;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use tar::{EntryType, Header};
@@ -54,7 +55,7 @@ impl Scene {
     }
 
     fn unpack(&self, rows: &[Row<'_>]) -> anyhow::Result<Vec<String>> {
-        let result = unpack_foreign(stream(&archive(rows)), Landing::at(&self.inside)?);
+        let result = unpack_foreign(stream(&archive(rows)), Landing::at(&self.inside, Links::Followed)?);
         assert_eq!(std::fs::read_to_string(&self.secret).unwrap(), "untouched");
         let names = std::fs::read_dir(self.secret.parent().unwrap()).unwrap().count();
         assert_eq!(names, 2, "something was made outside");
@@ -135,11 +136,58 @@ fn devices_are_left_out_and_special_bits_dropped() {
         (b'0', "suid", "", 0o6755, "x"),
         (b'5', "sgid", "", 0o3777, ""),
     ];
-    assert_eq!(scene.unpack(&rows).unwrap(), ["dev/mem", "dev/sda", "dev/fifo"]);
+    let left_out = scene.unpack(&rows).unwrap();
+    assert_eq!(left_out, ["dev/mem", "dev/sda", "dev/fifo"].map(|name| format!("'{name}' {NO_FILE}")));
     assert!(!scene.inside.join("dev").exists());
     for (name, mode) in [("suid", 0o755), ("sgid", 0o777)] {
         assert_eq!(scene.inside.join(name).metadata().unwrap().permissions().mode() & 0o7777, mode);
     }
+}
+
+/// An entry with attributes, as pax has them.
+fn with_attributes(attributes: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let records: Vec<_> = attributes.iter().map(|(name, value)| (format!("SCHILY.xattr.{name}"), *value)).collect();
+    builder.append_pax_extensions(records.iter().map(|(name, value)| (name.as_str(), *value))).unwrap();
+    let mut header = Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(1);
+    builder.append_data(&mut header, "f", std::io::empty()).unwrap();
+    builder.into_inner().unwrap()
+}
+
+#[test]
+fn a_guests_attributes_give_nobody_a_right() {
+    let scene = Scene::new();
+    // CAP_NET_RAW, effective, as setcap(8) writes it.
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let bytes = with_attributes(&[("user.note", b"mine"), ("security.capability", &capability)]);
+    assert!(unpack_foreign(stream(&bytes), Landing::at(&scene.inside, Links::Followed).unwrap()).unwrap().is_empty());
+    let names = |name: &str| {
+        let file = File::open(scene.inside.join(name)).unwrap();
+        attributes::of(file, Owners::Kept).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert!(names("f").iter().all(|name| name == b"user.note"), "no capability came");
+    // The host's own, as a guest takes it; only root may give a file one.
+    if rustix::process::geteuid().is_root() {
+        unpack_own(bytes.as_slice(), Landing::at(&scene.inside, Links::Followed).unwrap()).unwrap();
+        assert!(names("f").contains(&b"security.capability".to_vec()));
+    }
+}
+
+#[test]
+fn runs_of_blocks_are_told_apart() {
+    let mut bytes = vec![0; 3 * BLOCK as usize];
+    assert_eq!(leading_run(&bytes, 0), (bytes.len(), true));
+    bytes[BLOCK as usize] = 1;
+    assert_eq!(leading_run(&bytes, 0), (BLOCK as usize, true));
+    assert_eq!(leading_run(&bytes[BLOCK as usize..], BLOCK), (BLOCK as usize, false));
+    assert_eq!(leading_run(&bytes[..10], BLOCK - 5), (10, true));
+    assert_eq!(leading_run(&[0, 0, 1], BLOCK - 2), (2, true));
+    assert_eq!(leading_run(&[], 0), (0, false));
 }
 
 #[test]
@@ -147,7 +195,7 @@ fn a_cut_archive_is_noticed() {
     let mut bytes = archive(&[(b'0', "f", "", 0o644, &"x".repeat(600))]);
     bytes.truncate(700);
     let scene = Scene::new();
-    let result = unpack_foreign(stream(&bytes), Landing::at(&scene.inside).unwrap());
+    let result = unpack_foreign(stream(&bytes), Landing::at(&scene.inside, Links::Followed).unwrap());
     assert!(result.is_err());
 }
 
@@ -163,7 +211,7 @@ fn a_file_does_not_replace_a_directory_nor_a_directory_a_file() {
 #[test]
 fn a_trailing_slash_wants_a_directory() {
     let scene = Scene::new();
-    let landing = || Landing::at(&scene.inside.join("new/")).unwrap();
+    let landing = || Landing::at(&scene.inside.join("new/"), Links::Followed).unwrap();
     assert!(unpack_foreign(stream(&archive(&[(b'0', "f", "", 0o644, "")])), landing()).is_err());
     let rows = [(b'5', "d", "", 0o755, ""), (b'0', "d/f", "", 0o644, "x")];
     unpack_foreign(stream(&archive(&rows)), landing()).unwrap();

@@ -366,6 +366,11 @@ impl Session {
             }
             anyhow::ensure!(answer.continues, "the daemon said that the command runs, and then no more about it");
             self.forwarder.deliver(&notice);
+            if let Some(note) = &notice.note {
+                // In raw mode a line has to be ended as on a machine of teletypes.
+                let end = if self.raw.is_some() { "\r\n" } else { "\n" };
+                eprint!("pando: warning: {}{end}", crate::printable::printable(note));
+            }
             self.notice = Some(notice);
         }
         Ok(())

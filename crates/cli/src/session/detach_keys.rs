@@ -27,6 +27,11 @@ impl DetachKeys {
         Self { sequence: Vec::new(), matched: 0 }
     }
 
+    /// The key that completes the sequence.
+    pub(crate) fn last(&self) -> Option<u8> {
+        self.sequence.last().copied()
+    }
+
     /// Takes typed bytes. Those for the process go to `out`; `true` says that the sequence is complete, and that what
     /// came after it is dropped.
     ///

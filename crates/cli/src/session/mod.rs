@@ -10,9 +10,10 @@
 //! there; a directory would let it leave its root by fchdir(2). Neither is ever passed.
 
 mod attach;
-mod detach_keys;
+pub(crate) mod detach_keys;
 mod detached;
 mod end;
+pub(crate) mod line_mode;
 mod master;
 mod raw_mode;
 mod relay;

@@ -109,19 +109,24 @@ mod tests {
     }
 
     #[test]
-    fn a_file_to_write_to_is_carried() {
+    fn a_file_is_carried() {
         let place = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(passage(File::create(place.path()).unwrap()), Passage::Carry);
-        assert_eq!(passage(File::open(place.path()).unwrap()), Passage::Pass);
+        assert_eq!(passage(File::open(place.path()).unwrap()), Passage::Carry);
+        assert_eq!(passage(tempfile::tempfile().unwrap()), Passage::Carry);
     }
 
     #[test]
-    fn files_pipes_sockets_and_null_pass() {
-        assert_eq!(passage(tempfile::tempfile().unwrap()), Passage::Pass);
+    fn pipes_and_null_pass() {
         assert_eq!(passage(rustix::pipe::pipe().unwrap().1), Passage::Pass);
         assert_eq!(passage(File::open("/dev/null").unwrap()), Passage::Pass);
         assert_eq!(passage(rustix::pipe::pipe().unwrap().0), Passage::Pass);
-        assert_eq!(passage(std::os::unix::net::UnixStream::pair().unwrap().0), Passage::Pass);
+    }
+
+    #[test]
+    fn a_socket_is_carried() {
+        assert_eq!(passage(std::os::unix::net::UnixStream::pair().unwrap().0), Passage::Carry);
+        assert_eq!(passage(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()), Passage::Carry);
     }
 
     #[test]

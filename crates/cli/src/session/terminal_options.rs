@@ -14,9 +14,10 @@ pub(crate) struct TerminalOptions {
     /// Give the command no terminal
     #[arg(short = 'T', long, overrides_with = "tty")]
     no_tty: bool,
-    /// Accepted for the habit: standard input is always passed on
+    /// With --detach, give the command an input that stays open, for `pando attach`; otherwise standard input is always
+    /// passed on
     #[arg(short, long)]
-    interactive: bool,
+    pub(crate) interactive: bool,
     /// The keys that leave the command running and end this one
     #[arg(long, value_name = "KEYS", default_value = DetachKeys::DEFAULT)]
     pub(crate) detach_keys: DetachKeys,

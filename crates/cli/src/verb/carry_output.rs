@@ -1,44 +1,88 @@
-//! `pando carry-output`: carries what a command's descendants print into a file of the caller's, after `pando` has
-//! ended with the command.
+//! `pando carry-output`: carries bytes between a pipe of a command's and a file or a socket of the caller's.
 //!
 //! A guest prints into a file through a pipe (`session::stdio`). Processes that the command leaves behind would be
-//! killed by the next word they print, were nobody there to take it.
+//! killed by the next word they print, were nobody there to take it after `pando` has ended with the command. The
+//! command of a transaction has pipes in the place of sockets (`tx::standard_descriptors`).
 
 use super::Verb;
 use crate::session::End;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::fcntl_dupfd_cloexec;
-use std::io;
-use std::os::fd::AsFd;
+use rustix::io::{Errno, fcntl_dupfd_cloexec, read, write};
+use rustix::process::Signal;
+use rustix::stdio::{stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+/// How much is passed on at a time: what a pipe holds.
+const BUFFER: usize = 64 << 10;
+
 #[derive(Debug, clap::Args)]
-pub(crate) struct CarryOutput {}
+pub(crate) struct CarryOutput {
+    /// End with the process that has started this, though more may come
+    #[arg(long, value_name = "PID")]
+    with_caller: Option<i32>,
+}
 
 impl Verb for CarryOutput {
     const NAME: &'static str = "carry-output";
-    const ABOUT: &'static str = "Carry what a command's descendants print into a file; the command starts it";
+    const ABOUT: &'static str = "Carry bytes between a command's pipe and its caller; the command starts it";
     const EXAMPLES: &'static str = "";
     const HIDDEN: bool = true;
 
     fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
+        if let Some(caller) = self.with_caller {
+            let signal = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+            signal.context("cannot end with the caller")?;
+            // One that had ended before has given this process to another parent.
+            if rustix::process::Pid::as_raw(rustix::process::getppid()) != caller {
+                return Ok(0);
+            }
+        }
         rustix::process::setsid().context("cannot leave the session of the caller")?;
         // Nobody hears of a failure; the descendants do, as of every pipe whose reader has gone.
-        Ok(u8::from(io::copy(&mut io::stdin().lock(), &mut io::stdout().lock()).is_err()))
+        Ok(u8::from(copy(stdin(), stdout()).is_err()))
+    }
+}
+
+/// Passes on what comes as it comes: who waits for one word may be who would send the next.
+fn copy(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let mut rest = match read(source, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => &buffer[..count],
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno),
+        };
+        while !rest.is_empty() {
+            match write(sink, rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 }
 
 /// Leaves what comes out of `source` and goes into `sink` to a process of its own.
 pub(crate) fn carry_on(source: End, sink: End) -> anyhow::Result<()> {
-    let copy = |end: &End| fcntl_dupfd_cloexec(end.as_fd(), 3).context("cannot pass a descriptor on");
-    let (source, sink) = (copy(&source)?, copy(&sink)?);
-    let flags = fcntl_getfl(&source).context("cannot look at a pipe")?;
-    fcntl_setfl(&source, flags - OFlags::NONBLOCK).context("cannot change a pipe")?;
+    let flags = fcntl_getfl(source.as_fd()).context("cannot look at a pipe")?;
+    fcntl_setfl(source.as_fd(), flags - OFlags::NONBLOCK).context("cannot change a pipe")?;
+    carry(source.as_fd(), sink.as_fd(), &[])
+}
+
+/// The same for as long as this process lives.
+pub(crate) fn carry_while_here(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> anyhow::Result<()> {
+    carry(source, sink, &["--with-caller", &std::process::id().to_string()])
+}
+
+fn carry(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, options: &[&str]) -> anyhow::Result<()> {
+    let copy = |end| fcntl_dupfd_cloexec(end, 3).context("cannot pass a descriptor on");
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("pando").arg("carry-output").env_clear().current_dir("/");
-    command.stdin(source).stdout(sink).stderr(Stdio::null());
-    command.spawn().map(drop).context("cannot leave the output to a process of its own")
+    command.arg0("pando").arg("carry-output").args(options).env_clear().current_dir("/");
+    command.stdin(copy(source)?).stdout(copy(sink)?).stderr(Stdio::null());
+    command.spawn().map(drop).context("cannot leave bytes to a process of its own")
 }

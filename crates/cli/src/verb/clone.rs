@@ -19,6 +19,13 @@ pub(crate) struct Clone {
     /// Send a signal to those of its processes that handle it, before they run
     #[arg(long, value_parser = crate::signal_name::checked)]
     signal: Option<String>,
+    /// By what is decided whether there is room for all of them: always, learned or reserved [default: as pando.toml
+    /// says]
+    #[arg(long, value_name = "HOW")]
+    admit: Option<String>,
+    /// How often the same memory may be given away: 3x [default: as pando.toml says]
+    #[arg(long, value_name = "TIMES")]
+    overbook: Option<String>,
     /// The image
     image: String,
     /// The clone's name; with -n what all names begin with, before a number [default with -n: the image's]
@@ -28,7 +35,8 @@ pub(crate) struct Clone {
 impl Clone {
     /// What the line `pando clone IMAGE NAME` means.
     pub(crate) fn plain(image: String, name: String) -> Self {
-        Self { number: None, address: Vec::new(), signal: None, image, name: Some(name) }
+        let (number, address, signal, admit, overbook) = (None, Vec::new(), None, None, None);
+        Self { number, address, signal, admit, overbook, image, name: Some(name) }
     }
 
     /// The clones' names, and the call.
@@ -41,8 +49,8 @@ impl Clone {
                 (1..=number).map(|number| format!("{name}-{number}")).collect()
             }
         };
-        let (addresses, signal) = (self.address, self.signal);
-        Ok((names.clone(), Method::Clone { image: self.image, names, addresses, signal }))
+        let Self { address: addresses, signal, admit, overbook, image, .. } = self;
+        Ok((names.clone(), Method::Clone { image, names, addresses, signal, admit, overbook }))
     }
 }
 
@@ -55,6 +63,7 @@ Examples:
   pando clone web-warm -n 100        web-warm-1 to web-warm-100
   pando clone web-warm web2 --address 10.9.0.6
   pando clone web-warm web2 --signal USR1
+  pando clone web-warm -n 1000 --admit learned --overbook 3x
 
 The programs in /etc/pando/clone.d of the guest run in each clone, as its root and in the order of their names, before anything else of it runs and
 before anybody can enter it. They find its name in PANDO_CLONE_NAME. If one fails, there is no clone.";

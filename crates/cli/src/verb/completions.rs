@@ -17,12 +17,14 @@ impl Verb for Completions {
 Examples:
   pando completions bash > /etc/bash_completion.d/pando
   pando completions zsh > /usr/local/share/zsh/site-functions/_pando
-  pando completions fish > ~/.config/fish/completions/pando.fish";
+  pando completions fish > ~/.config/fish/completions/pando.fish
+
+They know the names of guests, images, volumes, networks and open transactions where they may ask for them: for root, while
+the daemon runs.";
     const NEEDS_ROOT: bool = false;
 
     fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
-        let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::command_line::definition(), "pando", &mut text);
+        let text = crate::completion::script(&self.shell.to_string())?;
         crate::table::print(&String::from_utf8(text)?)?;
         Ok(0)
     }

@@ -4,6 +4,7 @@ use super::Verb;
 use crate::client::Client;
 use crate::complaint::Usage;
 use crate::copy::{Landing, Owners, Place, pack, unpack_foreign, unpack_own};
+use crate::host_path::Links;
 use crate::replies::Noticed;
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail, ensure};
@@ -51,14 +52,15 @@ Examples:
   pando cp site/. web:/var/www             what is in site
   pando cp web:/etc - | tar tv             as a tar stream
 
-A guest that is stopped runs for as long as that takes, and runs nothing of its own. Out of a guest, files become the caller's; setuid bits and devices stay behind.";
+A guest that is stopped runs for as long as that takes, and runs nothing of its own. Out of a guest, files become the caller's; setuid bits, capabilities, access control lists and devices stay behind.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         use Place::{Guest, Host, Stream};
+        let links = Links::OfNobodyElse(root);
         let owners = if self.archive { Owners::Kept } else { Owners::Root };
         match (self.source, self.destination) {
             (Host(source), Guest { name, path }) => {
-                into_guest(root, &name, path, |out| left_behind(pack(&source, out, owners)?))
+                into_guest(root, &name, path, |out| left_behind(pack(&source, links, out, owners)?))
             }
             (Stream, Guest { name, path }) => into_guest(root, &name, path, |mut out| {
                 ensure!(!isatty(rustix::stdio::stdin()), "standard input is a terminal, not a tar stream");
@@ -66,7 +68,7 @@ A guest that is stopped runs for as long as that takes, and runs nothing of its 
             }),
             (Guest { name, path }, Host(destination)) => {
                 // Before anything is asked of the guest: the destination may be impossible.
-                let landing = Landing::at(&destination)?;
+                let landing = Landing::at(&destination, links)?;
                 out_of_guest(root, &name, path, |stream| left_behind(unpack_foreign(stream, landing)?))
             }
             (Guest { name, path }, Stream) => {
@@ -89,13 +91,9 @@ A guest that is stopped runs for as long as that takes, and runs nothing of its 
 }
 
 /// Says what was not copied; that is no failure.
-fn left_behind(names: Vec<String>) -> anyhow::Result<()> {
-    for name in names {
-        let _ = writeln!(
-            std::io::stderr(),
-            "pando: '{}' was not copied: it is not a file, a directory or a link.",
-            crate::printable::printable(&name)
-        );
+fn left_behind(sentences: Vec<String>) -> anyhow::Result<()> {
+    for sentence in sentences {
+        let _ = writeln!(std::io::stderr(), "pando: {sentence}.");
     }
     Ok(())
 }
@@ -165,16 +163,15 @@ impl Reason {
     }
 }
 
-/// The last line of what the guest's side said. It runs among the guest's processes, so its words are the guest's too.
-fn last_words(reason: OwnedFd) -> Option<String> {
+/// What the guest's side said, a sentence each. It runs among the guest's processes, so its words are the guest's too.
+fn words(reason: &OwnedFd) -> Vec<String> {
     const LONGEST: usize = 4096;
     let mut bytes = [0; LONGEST];
-    rustix::io::ioctl_fionbio(&reason, true).ok()?;
-    let length = rustix::io::read(&reason, &mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
-    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-    let sentence = line.strip_prefix("pando: ").unwrap_or(line).trim_end_matches('.');
-    Some(crate::printable::printable(sentence).to_string())
+    let read = rustix::io::ioctl_fionbio(reason, true).and_then(|()| rustix::io::read(reason, &mut bytes));
+    let text = String::from_utf8_lossy(&bytes[..read.unwrap_or(0)]).into_owned();
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let sentence = |line: &str| line.strip_prefix("pando: ").unwrap_or(line).trim_end_matches('.').to_owned();
+    lines.map(|line| crate::printable::printable(&sentence(line)).to_string()).collect()
 }
 
 /// Waits for the guest's side to end well.
@@ -183,8 +180,8 @@ fn finished(client: &mut Client, reason: OwnedFd) -> anyhow::Result<()> {
         let answer = client.receive::<Noticed>()?;
         let notice = answer.reply.notice;
         match (notice.exited, notice.exit_code) {
-            (true, Some(0)) => return Ok(()),
-            (true, Some(code)) => match last_words(reason) {
+            (true, Some(0)) => return left_behind(words(&reason)),
+            (true, Some(code)) => match words(&reason).pop() {
                 Some(words) => bail!("{words}"),
                 None => bail!("its side of the copy ended with exit code {code}"),
             },
@@ -202,7 +199,7 @@ impl Verb for Pack {
     const HIDDEN: bool = true;
 
     fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
-        pack(&self.path, std::io::stdout().lock(), Owners::Kept)?;
+        left_behind(pack(&self.path, Links::Followed, std::io::stdout().lock(), Owners::Kept)?)?;
         Ok(0)
     }
 }
@@ -215,7 +212,7 @@ impl Verb for Unpack {
     const HIDDEN: bool = true;
 
     fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
-        left_behind(unpack_own(std::io::stdin().lock(), Landing::at(Path::new(&self.path))?)?)?;
+        left_behind(unpack_own(std::io::stdin().lock(), Landing::at(Path::new(&self.path), Links::Followed)?)?)?;
         Ok(0)
     }
 }

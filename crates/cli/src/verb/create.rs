@@ -13,6 +13,9 @@ pub(crate) struct Create {
     /// Start it at once
     #[arg(long)]
     start: bool,
+    /// Give its command an input that stays open, for `pando attach`
+    #[arg(short, long)]
+    interactive: bool,
     #[command(flatten)]
     guest: GuestOptions,
     /// The guest's name
@@ -28,18 +31,23 @@ impl Verb for Create {
     const EXAMPLES: &'static str = "\
 Examples:
   pando create web --from debian:bookworm --start
+  pando create www --from nginx:1.27 --start -p 8080:80
   pando create db --from ./rootfs.tar.zst --spec db.toml
   pando create api --from oci:./api --start --restart unless-stopped -p 8080:80
+  pando create db --from oci:./db -v data:/var/lib/db --health-cmd 'pg_isready' --health-interval 10s
   pando create job --from guest:web -e MODE=batch -- /usr/bin/job --once";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let source = self.guest.from.clone();
-        let spec = self.guest.into_spec(self.command)?;
+        let mut spec = self.guest.into_spec(self.command)?;
+        spec.stdin_open |= self.interactive;
         crate::resource_options::warn(&spec);
         let (name, start) = (self.name, self.start);
         if source.is_none() {
             say_what_is_copied(&name);
         }
+        let what = || format!("cannot create guest '{name}'");
+        crate::pulling::have(root, source.as_deref()).with_context(what)?;
         let mut client = crate::daemon_start::connected(root)?;
         client.send(Method::Create { name: name.clone(), source, spec, start }, true, Vec::new())?;
         let line = ProgressLine::new();
@@ -50,7 +58,7 @@ Examples:
                         line.show(progress);
                     }
                     if !answer.continues {
-                        break Ok(());
+                        break Ok(answer.reply.warnings.unwrap_or_default());
                     }
                 }
                 Err(error) => break Err(error),
@@ -58,7 +66,9 @@ Examples:
         };
         // The line goes away before anything is said about how it ended.
         drop(line);
-        made.with_context(|| format!("cannot create guest '{name}'"))?;
+        for warning in made.with_context(what)? {
+            eprintln!("pando: warning: {name}: {}", crate::printable::printable(&warning));
+        }
         crate::table::print(&format!("{name}\n"))?;
         Ok(0)
     }

@@ -47,6 +47,7 @@ something that was tried did not work.";
         }
         let mut findings = probe::all(&root.directory().join("var/lib/pando"));
         findings.extend(pando_net::offers::find());
+        findings.extend(pando_tx::offers());
         let holders = pando_net::any_sockets::holders();
         let problems = pando_daemon::problems_of(&Settings::read(&Places::new(root.directory())));
         let privileged = rustix::process::geteuid().is_root();

@@ -4,11 +4,15 @@ mod signer;
 
 use super::Verb;
 use crate::complaint::Usage;
-use crate::replies::{Done, Exported, Image as One, ImageInspected, Images as Listed};
+use crate::host_path::{self, NewFile};
+use crate::replies::{Done, Exported, Image as One, ImageInspected, Images as Listed, Pruned, Pulled, PulledImages};
+use crate::size::size;
+use crate::source::full_name;
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
+use crate::time_span;
 use anyhow::{Context, ensure};
-use pando_api::{ImageStatus, Method};
+use pando_api::{ImageStatus, Method, PulledImage};
 use pando_reader::signature_frame;
 use rustix::termios::isatty;
 use signer::Signer;
@@ -25,6 +29,9 @@ pub(crate) struct Images {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Those that were pulled from registries, instead of the frozen ones
+    #[arg(long)]
+    sources: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -36,6 +43,7 @@ pub(crate) struct Image {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// List them, as `pando images` does
+    #[command(visible_alias = "list")]
     Ls(Images),
     /// Show all that is known of one, as JSON
     Inspect {
@@ -74,11 +82,31 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Remove images; clones of them live on
+    /// Remove pulled images that no guest stands on and that were not used for long
+    Prune {
+        /// For how long nothing was made of one that goes: 12h, 30d
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time_span::seconds)]
+        unused_for: i64,
+    },
+    /// Give back the memory of images that are on the disk; the next clone reads one from there
+    Release {
+        /// The images
+        #[arg(required = true, value_name = "IMAGE")]
+        names: Vec<String>,
+    },
+    /// Remove images, frozen or pulled; clones and guests of them live on
+    #[command(visible_aliases = ["remove", "delete"])]
     Rm {
         /// The images
         #[arg(required = true, value_name = "IMAGE")]
         names: Vec<String>,
+    },
+    /// Give an image of a registry another name besides; what had that name is not called so any more
+    Tag {
+        /// The image, one that `pando images --sources` lists
+        image: String,
+        /// Its further name
+        to: String,
     },
 }
 
@@ -89,6 +117,8 @@ enum Grant {
     Volumes,
     /// A network, addresses, published ports
     Network,
+    /// Devices of this machine
+    Devices,
     /// To be without a user namespace: its root is root of this machine
     Userns,
     /// Capabilities
@@ -109,13 +139,17 @@ enum Grant {
 
 impl Verb for Images {
     const NAME: &'static str = "images";
-    const ABOUT: &'static str = "List the frozen images";
+    const ABOUT: &'static str = "List the frozen images, or those of registries";
     const EXAMPLES: &'static str = "\
 Examples:
   pando images
-  pando images --json";
+  pando images --json
+  pando images --sources       what was pulled from registries";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        if self.sources {
+            return self.list_pulled(root);
+        }
         let mut client = crate::daemon_start::connected(root)?;
         let images = client.call::<Listed>(Method::Images {}).context("cannot list the images")?.images;
         if self.json {
@@ -127,6 +161,49 @@ Examples:
         }
         Ok(0)
     }
+}
+
+impl Images {
+    fn list_pulled(&self, root: &StateRoot) -> anyhow::Result<u8> {
+        let mut client = crate::daemon_start::connected(root)?;
+        let listed = client.call::<PulledImages>(Method::PulledImages {});
+        let images = listed.context("cannot list the images of registries")?.pulled_images;
+        if self.json {
+            print_json(&images)?;
+        } else if self.quiet {
+            print(&images.iter().map(|image| format!("{}\n", image.reference)).collect::<String>())?;
+        } else {
+            table_of_pulled(&images).print()?;
+        }
+        Ok(0)
+    }
+}
+
+fn table_of_pulled(images: &[PulledImage]) -> Table {
+    let mut table = Table::new(&[
+        ("IMAGE", Lean::Left),
+        ("DIGEST", Lean::Left),
+        ("LAYERS", Lean::Right),
+        ("SIZE", Lean::Right),
+        ("PULLED", Lean::Left),
+        ("USED", Lean::Left),
+        ("GUESTS", Lean::Left),
+    ]);
+    let now = jiff::Timestamp::now().as_second();
+    let ago = |moment: i64| format!("{} ago", time_span::span(now.saturating_sub(moment)));
+    for image in images {
+        let digest: String = image.digest.trim_start_matches("sha256:").chars().take(12).collect();
+        table.row([
+            image.reference.clone(),
+            digest,
+            image.layers.to_string(),
+            size(image.size),
+            ago(image.pulled),
+            ago(image.used),
+            image.guests.join(", "),
+        ]);
+    }
+    table
 }
 
 fn table(images: &[ImageStatus]) -> Table {
@@ -163,7 +240,7 @@ fn place(image: &ImageStatus) -> &'static str {
 
 impl Verb for Image {
     const NAME: &'static str = "image";
-    const ABOUT: &'static str = "List, look at, remove, export and import frozen images";
+    const ABOUT: &'static str = "List, look at, remove, export and import images";
     const EXAMPLES: &'static str = "\
 Examples:
   pando image ls
@@ -174,7 +251,9 @@ Examples:
   pando image import --allow network,volumes web.pando
   pando image export --sign ~/.ssh/id_ed25519 web-warm web.pando
   pando image import --verify allowed_signers web.pando
-  pando image rm web-warm
+  pando image rm web-warm nginx:1.27
+  pando image tag nginx:1.27 registry.example.org/mirror/nginx:1.27
+  pando image prune --unused-for 7d
 
 An image holds programs with their secrets: keep an export as you would keep a key. What it wants of this machine beyond what every guest has is said, and granted only
 when it is named with --allow.
@@ -191,7 +270,10 @@ which --verify names, or pando.toml ([images] signers, revoked, require_signatur
             What::Import { from, name, allow, verify, json } => {
                 import(root, &from, name, &allow, verify.as_deref(), json)
             }
+            What::Prune { unused_for } => prune(root, unused_for),
+            What::Release { names } => release(root, names),
             What::Rm { names } => remove(root, names),
+            What::Tag { image, to } => tag(root, &image, &to),
         }
     }
 }
@@ -219,26 +301,12 @@ fn export(root: &StateRoot, name: &str, to: &Path, sign: Option<&Path>) -> anyho
         }
         return write(root, name, File::from(out), signer.as_ref()).with_context(what).map(|()| 0);
     }
+    let unwritten = || format!("cannot write '{}'", to.display());
     ensure!(!to.exists(), "there is '{}' already; remove it, or choose another name", to.display());
     // Beside its place, so that a file of that name is always whole. What is in it are the secrets of programs.
-    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let beside =
-        directory.join(format!(".{}.{}", to.file_name().unwrap_or_default().to_string_lossy(), std::process::id()));
-    let made = || {
-        use std::os::unix::fs::OpenOptionsExt;
-        File::options().write(true).create_new(true).mode(0o600).open(&beside)
-    };
-    let file = made().with_context(|| format!("cannot write '{}'", to.display()))?;
-    let exported = file
-        .try_clone()
-        .map_err(anyhow::Error::from)
-        .and_then(|out| write(root, name, out, signer.as_ref()))
-        .and_then(|()| Ok(file.sync_all()?))
-        .and_then(|()| Ok(std::fs::rename(&beside, to)?));
-    if exported.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    exported.with_context(what).map(|()| 0)
+    let new = NewFile::begin(root, to).with_context(unwritten)?;
+    write(root, name, new.file.try_clone()?, signer.as_ref()).with_context(what)?;
+    new.finish().with_context(unwritten).map(|()| 0)
 }
 
 /// Has the daemon write an export, and signs what it has written.
@@ -264,7 +332,7 @@ fn import(
 ) -> anyhow::Result<u8> {
     let words = allow.iter().filter_map(clap::ValueEnum::to_possible_value);
     let allow = words.map(|word| word.get_name().to_owned()).collect();
-    let read = |path: &Path| File::open(path).with_context(|| format!("cannot read '{}'", path.display()));
+    let read = |path: &Path| host_path::read(root, path).with_context(|| format!("cannot read '{}'", path.display()));
     let input: OwnedFd = if is_stream(from) {
         let input = std::io::stdin().as_fd().try_clone_to_owned().context("cannot pass standard input on")?;
         if isatty(&input) {
@@ -298,6 +366,35 @@ fn provenance(image: &ImageStatus) -> String {
         ),
         (_, None) => format!("{name}: not signed"),
     }
+}
+
+fn prune(root: &StateRoot, unused_for: i64) -> anyhow::Result<u8> {
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::PrunePulledImages { unused_for: Some(unused_for) };
+    let pruned = client.call::<Pruned>(method).context("cannot remove what was not used")?;
+    print(&pruned.removed.iter().map(|name| format!("{name}\n")).collect::<String>())?;
+    Ok(0)
+}
+
+fn release(root: &StateRoot, names: Vec<String>) -> anyhow::Result<u8> {
+    let mut client = crate::daemon_start::connected(root)?;
+    for name in names {
+        let method = Method::ReleaseImage { image: name.clone() };
+        client.call::<Done>(method).with_context(|| format!("cannot release image '{name}'"))?;
+        print(&format!("{name}\n"))?;
+    }
+    Ok(0)
+}
+
+fn tag(root: &StateRoot, image: &str, to: &str) -> anyhow::Result<u8> {
+    let image = full_name(image).map_err(Usage::sentence)?;
+    let to = full_name(to).map_err(Usage::sentence)?;
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::TagImage { image: image.clone(), to };
+    let tagged = client.call::<Pulled>(method).with_context(|| format!("cannot name image '{image}'"))?;
+    let tagged = tagged.pulled.context("the daemon did not say what came of it")?;
+    print(&format!("{}\n", tagged.reference))?;
+    Ok(0)
 }
 
 fn remove(root: &StateRoot, names: Vec<String>) -> anyhow::Result<u8> {

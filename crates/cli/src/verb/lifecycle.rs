@@ -1,13 +1,13 @@
 //! `start`, `stop`, `restart`, `kill`, `rm`, `repair`: one call for each guest named.
 
 use super::Verb;
+use super::each::each;
 use crate::client::Client;
-use crate::complaint::{Told, complain};
 use crate::replies::{Done, Repaired};
 use crate::signal_name;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_api::{Fault, Method};
+use pando_api::Method;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
@@ -218,23 +218,10 @@ Examples:
     }
 }
 
-/// Calls a method for each guest and prints the names of those where it worked. A failure is told and the next one
-/// tried.
+/// Calls a method for each guest, as [`each`] does.
 fn for_each(root: &StateRoot, verb: &str, names: &[String], method: impl Fn(String) -> Method) -> anyhow::Result<u8> {
     let mut client = crate::daemon_start::connected(root)?;
-    let mut failed = false;
-    for name in names {
-        match one(&mut client, method(name.clone())).with_context(|| format!("cannot {verb} guest '{name}'")) {
-            Ok(()) => crate::table::print(&format!("{name}\n"))?,
-            // Without the daemon the others would fail for the same reason.
-            Err(error) if !error.chain().any(|cause| cause.is::<Fault>()) => return Err(error),
-            Err(error) => {
-                complain(&error);
-                failed = true;
-            }
-        }
-    }
-    if failed { Err(Told.into()) } else { Ok(0) }
+    each(&mut client, &format!("{verb} guest"), names, method)
 }
 
 fn one(client: &mut Client, method: Method) -> anyhow::Result<()> {

@@ -20,7 +20,8 @@ pub(crate) struct Ls {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Only those that are so: name=PART, status=STATE, source=SOURCE, exited=CODE, label=NAME[=VALUE]
+    /// Only those that are so: name=PART, status=STATE, source=SOURCE, exited=CODE, health=STATE,
+    /// label=NAME[=VALUE]
     #[arg(short, long, value_name = "KEY=VALUE")]
     filter: Vec<Filter>,
     /// A line each in these words, such as '{{.name}} {{.state}}'
@@ -106,7 +107,10 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
             }
             (GuestState::Stopped, Some(code)) => format!("stopped ({code})"),
             (state, _) if guest.paused => format!("{state} (paused)"),
-            (state, _) => state.to_string(),
+            (state, _) => match &guest.health {
+                Some(health) => format!("{state} ({})", health.status),
+                None => state.to_string(),
+            },
         };
         let state = match guest.next_start {
             Some(due) => format!("{state}, again in {}", span((due - now).max(0))),
@@ -127,6 +131,7 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pando_api::{Health, Wellbeing};
     use std::collections::BTreeMap;
 
     #[test]
@@ -142,6 +147,7 @@ mod tests {
             started: Some(1000),
             exit_code: None,
             oom_kills: None,
+            health: None,
             restarts: None,
             next_start: None,
             labels: BTreeMap::new(),
@@ -155,13 +161,16 @@ mod tests {
             exit_code: Some(143),
             ..running.clone()
         };
+        let health = Health { status: Wellbeing::Unhealthy, ..Health::default() };
+        let ill = GuestStatus { health: Some(health), ..running.clone() };
         let waiting = GuestStatus { next_start: Some(1063), restarts: Some(1), ..stopped.clone() };
         let expected = "\
 NAME  STATE                       PID  UPTIME  SOURCE  COMMAND
 web   running                      77   1m 1s  host    sleep 1
+web   running (unhealthy)          77   1m 1s  host    sleep 1
 web   stopped (143)                 -       -  host    sleep 1
 web   stopped (143), again in 2s    -       -  host    sleep 1
 ";
-        assert_eq!(table(&[running, stopped, waiting], 1061).text(None), expected);
+        assert_eq!(table(&[running, ill, stopped, waiting], 1061).text(None), expected);
     }
 }

@@ -1,6 +1,7 @@
 //! What the command can do, one file a verb (or a few that are alike).
 
 mod address;
+mod attach;
 mod carry_output;
 mod clone;
 mod completions;
@@ -8,6 +9,7 @@ mod cp;
 mod create;
 mod daemon_command;
 mod doctor_command;
+mod each;
 mod events;
 mod exec;
 mod freeze;
@@ -20,8 +22,14 @@ mod logs;
 mod ls;
 mod man;
 mod move_command;
+mod named;
+mod network;
+mod port;
 mod prune;
 mod ps;
+mod pull;
+mod push;
+mod reclaim;
 mod restore;
 mod run;
 mod set;
@@ -31,15 +39,16 @@ mod top;
 mod tx;
 mod unify;
 mod version;
+mod volume;
 mod wait;
 mod watchdog;
 
-pub(crate) use carry_output::carry_on;
+pub(crate) use carry_output::{carry_on, carry_while_here};
 pub(crate) use clone::Clone;
 pub(crate) use exec::Exec;
 pub(crate) use hold_terminal::hold;
 pub(crate) use run::Run;
-pub(crate) use tx::Tx;
+pub(crate) use tx::{Tx, open_transactions};
 
 use crate::state_root::StateRoot;
 use clap::{ArgMatches, Command};
@@ -92,7 +101,8 @@ impl Entry {
 /// The options of a verb. Its one line comes last: clap takes the words about a group of options for words about the
 /// command.
 fn define<V: Verb>(command: Command) -> Command {
-    V::augment_args(command).about(V::ABOUT).long_about(None)
+    let command = V::augment_args(command).about(V::ABOUT).long_about(None);
+    if crate::completion::is_asked() { crate::completion::know_names(command, V::NAME) } else { command }
 }
 
 /// Every verb, in the order of the help.
@@ -104,6 +114,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Restart>(),
     Entry::of::<lifecycle::Kill>(),
     Entry::of::<wait::Wait>(),
+    Entry::of::<attach::Attach>(),
     Entry::of::<lifecycle::Pause>(),
     Entry::of::<lifecycle::Unpause>(),
     Entry::of::<lifecycle::Rename>(),
@@ -116,6 +127,11 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<move_command::Move>(),
     Entry::of::<images::Images>(),
     Entry::of::<images::Image>(),
+    Entry::of::<volume::Volume>(),
+    Entry::of::<network::Network>(),
+    Entry::of::<pull::Pull>(),
+    Entry::of::<push::Push>(),
+    Entry::of::<push::Commit>(),
     Entry::of::<exec::Exec>(),
     Entry::of::<exec::Shell>(),
     Entry::of::<cp::Cp>(),
@@ -125,6 +141,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<ps::Ps>(),
     Entry::of::<inspect::Inspect>(),
     Entry::of::<logs::Logs>(),
+    Entry::of::<port::Port>(),
     Entry::of::<events::Events>(),
     Entry::of::<set::Set>(),
     Entry::of::<tx::Tx>(),
@@ -133,6 +150,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<stats::Stats>(),
     Entry::of::<top::Top>(),
     Entry::of::<watchdog::Watchdog>(),
+    Entry::of::<reclaim::Reclaim>(),
     Entry::of::<unify::Unify>(),
     Entry::of::<store::Store>(),
     Entry::of::<doctor_command::Doctor>(),

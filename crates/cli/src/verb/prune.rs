@@ -1,14 +1,13 @@
 //! `pando prune`: removes all guests that do not run.
 
 use super::Verb;
-use crate::complaint::{Told, Usage, complain};
+use super::each::each;
+use crate::confirmation::is_confirmed;
 use crate::guest_filter::{Filter, fits};
-use crate::replies::{Done, Guests};
+use crate::replies::Guests;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_api::{Fault, GuestState, Method};
-use rustix::stdio::stdin;
-use rustix::termios::isatty;
+use pando_api::{GuestState, Method};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prune {
@@ -39,30 +38,12 @@ Guests that their restart policy is about to start again stay, and so do frozen 
         if names.is_empty() || !(self.force || is_wanted(&names)?) {
             return Ok(0);
         }
-        let mut failed = false;
-        for name in names {
-            let method = Method::Remove { name: name.clone(), force: false };
-            match client.call::<Done>(method).with_context(|| format!("cannot remove guest '{name}'")) {
-                Ok(_) => crate::table::print(&format!("{name}\n"))?,
-                Err(error) if !error.chain().any(|cause| cause.is::<Fault>()) => return Err(error),
-                Err(error) => {
-                    complain(&error);
-                    failed = true;
-                }
-            }
-        }
-        if failed { Err(Told.into()) } else { Ok(0) }
+        each(&mut client, "remove guest", &names, |name| Method::Remove { name, force: false })
     }
 }
 
 /// Names what is to go, and asks.
 fn is_wanted(names: &[String]) -> anyhow::Result<bool> {
-    if !isatty(stdin()) {
-        let message = format!("{} stopped guests would be removed; `pando prune --force` does it unasked", names.len());
-        return Err(Usage::sentence(message).into());
-    }
-    eprint!("Remove {} with all their files? [y/N] ", crate::printable::printable(&names.join(", ")));
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).context("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let unasked = format!("{} stopped guests would be removed; `pando prune --force` does it unasked", names.len());
+    is_confirmed(&format!("Remove {} with all their files?", names.join(", ")), unasked)
 }

@@ -21,6 +21,9 @@ pub(crate) struct Stats {
     /// In the text form that Prometheus reads
     #[arg(long)]
     prometheus: bool,
+    /// Accepted for the habit: it looks once always, and `pando top` watches
+    #[arg(long, hide = true)]
+    no_stream: bool,
 }
 
 impl Verb for Stats {
@@ -67,7 +70,9 @@ fn table(guests: &[GuestUse], machine: &MachineUse) -> Table {
         ("CPU", Lean::Right),
         ("RESERVED", Lean::Right),
         ("MEMORY", Lean::Right),
+        ("WORKING SET", Lean::Right),
         ("CACHE", Lean::Right),
+        ("MERGED", Lean::Right),
         ("SWAP", Lean::Right),
         ("PIDS", Lean::Right),
         ("READ", Lean::Right),
@@ -84,7 +89,9 @@ fn table(guests: &[GuestUse], machine: &MachineUse) -> Table {
             of(format!("{:.1}%", now.cpu_percent), most),
             guest.cpu_reserve.map_or("-".to_owned(), |reserve| format!("{reserve:.0}%")),
             of(bytes(now.memory), guest.memory_limit.map(bytes)),
+            guest.working_set.map_or("-".to_owned(), bytes),
             bytes(now.cache),
+            guest.merged.map_or("-".to_owned(), bytes),
             bytes(now.swap),
             of(now.pids.to_string(), guest.pids_limit.map(|limit| limit.to_string())),
             bytes(now.read),

@@ -27,6 +27,9 @@ pub(crate) struct Top {
     /// Seconds between looks
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
+    /// Elsewhere this lists a guest's processes
+    #[arg(hide = true)]
+    name: Option<String>,
 }
 
 /// The width of a look that goes to no terminal.
@@ -45,6 +48,12 @@ Examples:
 Keys: c, m, i, n, a order by processor time, memory, disk, network, name; / filters; k kills; q leaves.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        if let Some(name) = self.name {
+            let message = format!(
+                "`pando ps {name}` lists a guest's processes, `pando top --filter {name}` watches what it uses"
+            );
+            return Err(crate::complaint::Usage::sentence(message).into());
+        }
         let shows = self.once || self.json || (isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()));
         ensure!(shows, "pando top watches on a terminal, and this is none; --once or --json looks once and prints");
         let mut client = crate::daemon_start::connected(root)?;

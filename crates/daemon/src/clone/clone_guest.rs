@@ -9,6 +9,7 @@ use crate::init::hooks::Hooks;
 use crate::init::prewarmed::Ready;
 use crate::launch::boot::{Task, boot};
 use crate::lifecycle::kill;
+use crate::resources::admission::{self, Wish};
 use crate::state::daemon::Daemon;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
@@ -35,10 +36,13 @@ pub(crate) async fn clone_all(
     daemon: &Rc<Daemon>,
     image: &str,
     names: &[String],
-    identity: Identity,
+    (identity, wish): (Identity, Wish),
 ) -> Result<(), Fault> {
     let held = crate::store::images::find(daemon, image)?;
-    crate::network::address::check(&identity.spec(&held))?;
+    let spec = identity.spec(&held);
+    crate::network::address::check(&spec)?;
+    // Before any of them is begun.
+    admission::check_clones(daemon, image, &spec, names.len(), wish)?;
     let identity = Rc::new(identity);
     let frozen = crate::store::images::wake(daemon, &held).await?;
     if let [name] = names {
@@ -90,6 +94,7 @@ pub(crate) async fn clone(
         up: !spec.restart.is_no(),
         restarts: 0,
         frozen_into: None,
+        image_created: Some(held.record.created),
     };
     let (ReadyRoot { ready, files }, ahead) = match identity.standby(&daemon.standby_clones, held) {
         Some(StandbyClone { root, forked, hooks, .. }) => (root, Some((forked, hooks))),
@@ -100,11 +105,11 @@ pub(crate) async fn clone(
     let host_name = spec.hostname.clone().unwrap_or_else(|| name.to_string());
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let forking = match forked {
-        Some(forked) => uts::set_host_name(ready.init.pid, &host_name).map(|()| Forking::Before(forked)),
+        Some(forked) => uts::set_host_name(&ready.init.first, &host_name).map(|()| Forking::Before(forked)),
         None => {
             CloneSlot::new((&daemon.logs, &daemon.field), &ready, &files.path().join(LOG), &spec).map(|clone_slot| {
                 let at_once = is_complete(&ready, spec.network);
-                Forking::begin(clone_slot, (ready.init.pid, host_name), Arc::clone(frozen), at_once)
+                Forking::begin(clone_slot, (ready.init.first.clone(), host_name), Arc::clone(frozen), at_once)
             })
         }
     };
@@ -128,7 +133,10 @@ pub(crate) async fn clone(
     daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
     let started = start(daemon, &guest, ready, Pending { held, image: &frozen.image, identity, forking, hooks }).await;
     match &started {
-        Ok(()) => daemon.unsettled.settle(directory),
+        Ok(()) => {
+            daemon.unsettled.settle(directory);
+            admission::learn(daemon, &guest);
+        }
         Err(_) => crate::lifecycle::forget::throw_away(daemon, &guest),
     }
     started

@@ -6,6 +6,7 @@ use crate::init::clone_slot::CloneSlot;
 use crate::runtime::readable::readable;
 use crate::runtime::spin_wait::spin;
 use pando_freeze::{CloneError, Frozen, Ready as Forked};
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{Context, namespace::uts};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl Forking {
     /// Has them forked, once [`Self::may_begin`] says so or at once.
     pub(crate) fn begin(
         clone_slot: CloneSlot,
-        (init, host_name): (i32, String),
+        (first, host_name): (HeldProcess, String),
         frozen: Arc<Frozen>,
         at_once: bool,
     ) -> Self {
@@ -36,7 +37,7 @@ impl Forking {
             if !at_once && begun.recv().is_err() {
                 return Ok(None);
             }
-            uts::set_host_name(init, &host_name)?;
+            uts::set_host_name(&first, &host_name)?;
             let forked = clone_slot.fork(&frozen)?;
             crash::point("clone.waits");
             Ok(Some(forked))

@@ -4,9 +4,12 @@
 
 use pando_freeze::image::{FileKind, Image};
 use pando_kernel::file::confined::{Links, Root};
+use pando_kernel::filesystem::kernels_own::is_the_kernels_own;
+use pando_kernel::process::held::HeldProcess;
 use rustix::fs::{FileType, OFlags};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// Where it is in a guest.
@@ -25,8 +28,9 @@ pub(crate) fn is_watched(image: &Image) -> bool {
 }
 
 /// Has the kernel tell those who watch it, in the guest of a first process: what is in it is written once more.
-pub(crate) async fn tell(pid: i32) {
-    let told = tokio::task::spawn_blocking(move || write_again(&Root::of_process(pid)?));
+pub(crate) async fn tell(first: &HeldProcess) {
+    let (first, pid) = (first.clone(), first.pid());
+    let told = tokio::task::spawn_blocking(move || write_again(&first.root()?));
     if let Err(error) = told.await.map_err(io::Error::other).and_then(|told| told) {
         tracing::debug!(%error, pid, "nobody is told of its generation");
     }
@@ -37,6 +41,9 @@ fn write_again(root: &Root) -> io::Result<()> {
     let found = root.place(PATH, Links::OnTheWay)?;
     if FileType::from_raw_mode(found.about()?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other(format!("{PATH} is no file")));
+    }
+    if is_the_kernels_own(found.as_fd())? {
+        return Err(io::Error::other(format!("{PATH} is a file of the kernel's")));
     }
     let file = File::from(found.open(OFlags::RDWR)?);
     let mut text = [0; LONGEST];

@@ -8,7 +8,7 @@ use crate::init::hooks;
 use crate::init::hooks::Hooks;
 use crate::launch::hook_runs;
 use crate::network::connections;
-use crate::network::private_network::PrivateNetwork;
+use crate::network::private_networks::PrivateNetworks;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use crate::state::image::HeldImage;
@@ -18,7 +18,7 @@ use crate::warm::standby_clones::{StandbyClone, StandbyClones};
 use pando_api::{Address, Fault, Spec};
 use pando_freeze::Connection;
 use pando_freeze::image::{Image, Process};
-use pando_kernel::{process::pidfd, process::signal};
+use pando_kernel::process::{held::HeldProcess, signal};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,9 +44,9 @@ pub(crate) struct Customization {
     signal: Option<i32>,
     connections: Vec<Connection>,
     /// The guest's first process, where some watch what tells them that they are in another guest.
-    watched: Option<i32>,
+    watched: Option<HeldProcess>,
     /// Where a process waits to hear who it is, in the guest of this first process, and what it is told.
-    answer: Option<(i32, u32, String)>,
+    answer: Option<(HeldProcess, u32, String)>,
 }
 
 impl Identity {
@@ -83,7 +83,7 @@ impl Identity {
     }
 
     /// The image that it comes back from to where its address on the private network was kept for it.
-    pub(crate) fn returns_from(&self, private: &PrivateNetwork, held: &HeldImage) -> Option<String> {
+    pub(crate) fn returns_from(&self, private: &PrivateNetworks, held: &HeldImage) -> Option<String> {
         match self {
             Self::Same(_) if private.keeps(&held.name) => Some(held.name.clone()),
             _ => None,
@@ -114,8 +114,9 @@ impl Identity {
         image: &HeldImage,
         hooks: Option<Hooks>,
     ) -> Result<Customization, Fault> {
-        let told = |said: String| image.record.answer.map(|number| (running.pid, number, said));
-        let watched = image.held().is_some_and(|frozen| generation::is_watched(&frozen.image)).then_some(running.pid);
+        let told = |said: String| image.record.answer.map(|number| (running.first.clone(), number, said));
+        let watched =
+            image.held().is_some_and(|frozen| generation::is_watched(&frozen.image)).then(|| running.first.clone());
         match self {
             Self::Other { signal, .. } => {
                 let hooks = match hooks {
@@ -152,19 +153,20 @@ impl Customization {
         if !self.connections.is_empty() {
             connections::restore(daemon, guest, image, &self.connections).await;
         }
-        if let Some(pid) = self.watched {
-            generation::tell(pid).await;
+        if let Some(first) = &self.watched {
+            generation::tell(first).await;
         }
-        if let Some((pid, number, said)) = &self.answer {
-            self_freeze::answer(*pid, *number, said).await;
+        if let Some((first, number, said)) = &self.answer {
+            self_freeze::answer(first, *number, said).await;
         }
         let Some(number) = self.signal else { return Ok(()) };
         let handling: HashSet<i32> =
             image.processes.iter().filter(|process| handles(process, number)).map(|process| process.pid).collect();
-        for process in processes::of_guest(&daemon.field, guest).iter().filter(|one| handling.contains(&one.pid)) {
-            let sent = pidfd::open(process.host_pid).and_then(|process| pidfd::send_signal(&process, number));
+        let all = processes::of_guest(&daemon.field, guest);
+        let pids: Vec<i32> = all.iter().filter(|one| handling.contains(&one.pid)).map(|one| one.host_pid).collect();
+        for process in processes::held(&daemon.field, guest.life()?.slot, &pids) {
             let doing = format!("sending {} to the clone's processes", signal::name(number));
-            sent.map_err(|error| failure::io(&doing, guest.name.as_ref(), &error))?;
+            process.signal(number).map_err(|error| failure::io(&doing, guest.name.as_ref(), &error))?;
         }
         Ok(())
     }

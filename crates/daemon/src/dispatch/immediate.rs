@@ -2,10 +2,11 @@
 
 use crate::inspection::inspect;
 use crate::lifecycle::{pause, rename, signal, stop};
+use crate::network::named_networks;
 use crate::resources::accounting;
 use crate::state::daemon::Daemon;
 use crate::state::processes;
-use crate::store::images;
+use crate::store::{images, pulled_images};
 use crate::{failure, resources};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
@@ -28,7 +29,13 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
         Method::Images {} => {
             Ok(Reply::Images { images: daemon.images.borrow().values().map(|held| held.status()).collect() })
         }
-        Method::RemoveImage { image } => images::remove(daemon, &image).map(|()| Reply::Done {}),
+        Method::ReleaseImage { image } => images::release(daemon, &image).map(|()| Reply::Done {}),
+        Method::RemoveImage { image } => removed(daemon, &image).map(|()| Reply::Done {}),
+        Method::PulledImages {} => Ok(Reply::PulledImages { pulled_images: pulled_images::list(daemon) }),
+        Method::PrunePulledImages { unused_for } => {
+            let pruned = pulled_images::prune(daemon, unused_for.unwrap_or(0));
+            pruned.map(|removed| Reply::Pruned { removed })
+        }
         Method::InspectImage { image } => images::inspect(daemon, &image).map(|image| Reply::ImageInspection { image }),
         Method::Inspect { name } => inspect::inspect(daemon, &name),
         Method::Security { name } => {
@@ -56,6 +63,7 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
             stop::kill(daemon, &daemon.guest(&name)?, signal.as_deref())?;
             Ok(Reply::Done {})
         }
+        Method::Networks {} => Ok(Reply::Networks { networks: named_networks::list(daemon) }),
         Method::Reload {} => {
             let crate::settings::Reloaded { applied, at_next_daemon, problems } = crate::settings::reload(daemon);
             Ok(Reply::Reloaded { applied, at_next_daemon, problems })
@@ -63,5 +71,14 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
         Method::Stats { name, history } => accounting::stats(daemon, name.as_deref(), history),
         Method::Watchdog { policy } => resources::watching::state(daemon, policy.as_deref()),
         _ => Err(failure::bad("method", "the daemon does not know what to do with this call")),
+    }
+}
+
+/// Removes an image, frozen or pulled.
+fn removed(daemon: &Rc<Daemon>, image: &str) -> Result<(), Fault> {
+    let is_frozen = daemon.images.borrow().contains_key(image);
+    match pulled_images::named(daemon, image).filter(|_| !is_frozen) {
+        Some(reference) => pulled_images::remove(daemon, &reference),
+        None => images::remove(daemon, image),
     }
 }

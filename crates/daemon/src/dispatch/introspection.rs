@@ -4,7 +4,7 @@ use crate::dispatch::{Client, Gone};
 use pando_api::MethodCall;
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 42] = [
+const DESCRIBED: [&str; 61] = [
     "Version",
     "Quit",
     "Reload",
@@ -17,6 +17,7 @@ const DESCRIBED: [&str; 42] = [
     "Restart",
     "Pause",
     "Unpause",
+    "Reclaim",
     "Rename",
     "Wait",
     "Kill",
@@ -32,7 +33,11 @@ const DESCRIBED: [&str; 42] = [
     "Watchdog",
     "Events",
     "Log",
+    "Input",
     "TakeSpare",
+    "BeginTransaction",
+    "CommitTransaction",
+    "AbortTransaction",
     "Copy",
     "Freeze",
     "Clone",
@@ -40,12 +45,26 @@ const DESCRIBED: [&str; 42] = [
     "Move",
     "Images",
     "RemoveImage",
+    "ReleaseImage",
     "InspectImage",
+    "PullImage",
+    "PushImage",
+    "Commit",
+    "TagImage",
+    "PulledImages",
+    "PrunePulledImages",
     "ExportImage",
     "ImportImage",
     "Usage",
     "Verify",
     "Collect",
+    "CreateVolume",
+    "Volumes",
+    "RemoveVolume",
+    "CreateNetwork",
+    "Networks",
+    "RemoveNetwork",
+    "WrittenDirectories",
     "Unify",
 ];
 

@@ -5,9 +5,10 @@ use crate::dispatch::immediate::immediate;
 use crate::failure;
 use crate::freeze::{freeze_guest, migrate};
 use crate::lifecycle::{quarantine, remove, restart, set, start, stop, takeover};
-use crate::network::{address, connections};
+use crate::network::{address, connections, named_networks};
+use crate::resources::{admission, reclaiming};
 use crate::state::daemon::Daemon;
-use crate::store::{collect, images, storage};
+use crate::store::{collect, images, storage, volumes};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
 
@@ -32,9 +33,10 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
             }
             return Ok(Reply::Image { image: held.status() });
         }
-        Method::Clone { image, names, addresses, signal } => {
+        Method::Clone { image, names, addresses, signal, admit, overbook } => {
+            let wish = admission::Wish::read(admit.as_deref(), overbook.as_deref())?;
             let identity = identity::Identity::requested(&image, &names, addresses, signal.as_deref())?;
-            clone_guest::clone_all(daemon, &image, &names, identity).await?;
+            clone_guest::clone_all(daemon, &image, &names, (identity, wish)).await?;
         }
         Method::Move { pids, to } => {
             let (from, moved) = migrate::move_processes(daemon, &pids, &to).await?;
@@ -65,12 +67,29 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
             let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments).await?;
             return Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start });
         }
+        Method::Reclaim { name } => return reclaiming::reclaim(daemon, name.as_deref()).await,
         Method::Usage {} => return storage::usage(daemon).await.map(|usage| Reply::Usage { usage }),
         Method::Verify { repair, places } => {
             let verified = storage::verify(daemon, repair, places).await;
             return verified.map(|verification| Reply::Verification { verification });
         }
         Method::Collect {} => return collect::told(daemon).await.map(|collection| Reply::Collection { collection }),
+        beside => return beside_guests(daemon, beside).await,
+    }
+    Ok(Reply::Done {})
+}
+
+/// The same for what guests are given: volumes and networks.
+async fn beside_guests(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
+    match method {
+        Method::CreateVolume { name } => volumes::make(&daemon.places, &name).map(drop)?,
+        Method::Volumes {} => return volumes::list(daemon).map(|volumes| Reply::Volumes { volumes }),
+        Method::RemoveVolume { name } => volumes::remove(daemon, &name).await?,
+        Method::WrittenDirectories {} => return Ok(volumes::written_directories(daemon)),
+        Method::CreateNetwork { name, subnet, internal } => {
+            named_networks::make(daemon, &name, subnet.as_deref(), internal).await?;
+        }
+        Method::RemoveNetwork { name } => named_networks::remove(daemon, &name).await?,
         at_once => return immediate(daemon, at_once),
     }
     Ok(Reply::Done {})

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   converse ─▶ turn ─▶ answer ─┬▶ process_life   run, exec, cp: a process and its end
-//!                               ├▶ progress       create, unify: told of until done
+//!                               ├▶ progress       create, pull, push, commit, unify: told of until done
 //!                               ├▶ streams        events, a log
+//!                               ├▶ transaction    begun inside a program, and kept for it
 //!                               ├▶ lasting        takes its time, one reply
 //!                               ├▶ immediate      waits for nothing
 //!                               └▶ introspection  what every varlink service tells of itself
@@ -15,12 +16,13 @@ mod lasting;
 mod process_life;
 mod progress;
 mod streams;
+mod transaction;
 
 use crate::failure;
 use crate::launch::exec;
 use crate::lifecycle::{copy, create, run};
 use crate::state::daemon::Daemon;
-use crate::store::images;
+use crate::store::{images, tag};
 use lasting::lasting;
 use pando_api::{Fault, Method, MethodCall, Reply};
 use pando_tx::{HandedOver, Remains};
@@ -44,10 +46,27 @@ impl<E: std::error::Error> From<E> for Gone {
 
 /// Answers one client until it goes.
 pub(crate) async fn converse(daemon: Rc<Daemon>, connection: Connection) {
-    let mut client = Client { daemon, connection, remains: Vec::new() };
-    while let Ok(()) = client.turn().await {}
-    let Client { daemon, connection, remains } = client;
+    let mut client = Client { daemon, connection, remains: Vec::new(), program: None };
+    let mut end = None;
+    loop {
+        let turn = match &mut end {
+            None => client.turn().await,
+            // A child that it has forked may have the connection open still.
+            Some(end) => tokio::select! {
+                turn = client.turn() => turn,
+                () = end => Err(Gone),
+            },
+        };
+        if turn.is_err() {
+            break;
+        }
+        if end.is_none() {
+            end = client.program.as_ref().map(|program| Box::pin(program.end()));
+        }
+    }
+    let Client { daemon, connection, remains, program } = client;
     drop(connection);
+    transaction::end_with(&daemon, program);
     // They may have been given up for this client.
     daemon.descriptors.refill();
     daemon.transaction_reserve.clear_after(remains).await;
@@ -58,6 +77,8 @@ struct Client {
     connection: Connection,
     /// What is left of the spares that it took, to be cleared away once it has gone.
     remains: Vec<Remains>,
+    /// Whose transactions are kept on this connection, once it has begun one.
+    program: Option<transaction::Program>,
 }
 
 /// A call that is being answered.
@@ -90,6 +111,14 @@ impl Client {
                 self.fault(&failure::bad("parameters", format!("the call's parameters cannot be read: {error}"))).await
             }
         }
+    }
+
+    /// Whether the other side has closed the connection. What it has sent before stays to be read.
+    fn has_hung_up(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let (connection, now) = (self.connection.read().read_half(), Timespec { tv_sec: 0, tv_nsec: 0 });
+        let mut watched = [PollFd::new(connection, PollFlags::empty())];
+        poll(&mut watched, Some(&now)).is_ok() && watched[0].revents().contains(PollFlags::HUP)
     }
 
     async fn answer(&mut self, call: Call) -> Result<(), Gone> {
@@ -126,13 +155,24 @@ impl Client {
                 exported.map(|statement| Reply::Exported { statement })
             }
             Method::ImportImage { image, allow, verify } => {
-                let order = images::ImportOrder { name: image, allowed: allow, verify };
+                let order = images::ImportOrder { name: image, allowed: allow, verify, check: create::check_image };
                 images::import(&daemon, order, fds).await.map(|held| Reply::Image { image: held.status() })
+            }
+            Method::PullImage { reference, missing } => return self.pull(&reference, missing, fds, more).await,
+            Method::PushImage { image, to } => return self.push(image, to, fds, more).await,
+            Method::Commit { name, image } => return self.commit(name, image, more).await,
+            Method::TagImage { image, to } => {
+                let tagged = tag::tag(&daemon, &image, &to).await;
+                tagged.map(|(pulled, changed)| Reply::Pulled { pulled, changed })
             }
             Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,
             Method::Log { name } => return self.log(&name).await,
+            Method::Input { name } => return self.input(&name).await,
             Method::TakeSpare {} => return self.spare().await,
+            Method::BeginTransaction {} => return self.begin_transaction(fds).await,
+            Method::CommitTransaction { durable } => return self.commit_transaction(durable).await,
+            Method::AbortTransaction {} => return self.abort_transaction().await,
             Method::Quit {} => {
                 self.reply(Reply::Done {}, false, vec![]).await?;
                 daemon.quit.notify_one();

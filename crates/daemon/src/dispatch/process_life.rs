@@ -14,11 +14,11 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 impl Client {
     pub(super) async fn run(&mut self, order: run::Order, more: bool, since: Instant) -> Result<(), Gone> {
         let daemon = Rc::clone(&self.daemon);
-        let (guest, running) = match run::run(&daemon, order).await {
+        let run::Started { guest, running, note } = match run::run(&daemon, order).await {
             Ok(started) => started,
             Err(fault) => return self.fault(&fault).await,
         };
-        let (notice, exit_code) = self.life_of(&guest, &running, more).await?;
+        let (notice, exit_code) = self.life_of(&guest, (&running, note), more).await?;
         let note = about_kills(&guest, exit_code, running.oom_kills.get());
         self.ended(ProcessNotice { note, ..notice }, exit_code, since).await
     }
@@ -27,12 +27,13 @@ impl Client {
     pub(super) async fn life_of(
         &mut self,
         guest: &Guest,
-        running: &Running,
+        (running, note): (&Running, Option<String>),
         more: bool,
     ) -> Result<(ProcessNotice, Option<i32>), Gone> {
-        let notice = ProcessNotice { guest: guest.name.to_string(), pid: running.pid, ..ProcessNotice::default() };
+        let notice =
+            ProcessNotice { guest: guest.name.to_string(), pid: running.first.pid(), ..ProcessNotice::default() };
         if more {
-            self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?;
+            self.reply(Reply::Notice { notice: ProcessNotice { note, ..notice.clone() } }, true, vec![]).await?;
         }
         Ok((notice, run::outcome(running).await))
     }
@@ -74,7 +75,7 @@ impl Client {
         more: bool,
         since: Instant,
     ) -> Result<(), Gone> {
-        let (notice, exit_code) = self.life_of(guest, running, more).await?;
+        let (notice, exit_code) = self.life_of(guest, (running, None), more).await?;
         match kill::has_ended(guest).await {
             Ok(()) => self.ended(notice, exit_code, since).await,
             Err(fault) => self.fault(&fault).await,

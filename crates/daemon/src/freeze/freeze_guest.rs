@@ -12,27 +12,27 @@ use crate::logs::Printed;
 use crate::network::connections::Keeping;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
-use crate::state::image::{HeldImage, ImageRecord};
+use crate::state::image::{Checkpoint, HeldImage, ImageRecord};
 use crate::state::processes;
 use crate::store::{layers, trash};
 use pando_api::{Fault, FaultKind, Link, Network, Spec};
 use pando_freeze::{
-    Ends, FreezeError, Frozen, Given, GivenNetwork, Manner, Outside, Subject, TaskIterator, Touched, freeze_and_end,
-    freeze_with as freeze_processes,
+    Ends, FreezeError, Frozen, Given, GivenNetwork, GivenPlace, Manner, Outside, Subject, TaskIterator, Touched,
+    freeze_and_end, freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
 use pando_guest::Places;
 use pando_guest::plan::{self, Mounted};
 use pando_guest::root::{self, Layer, LayerStore, Root};
-use pando_kernel::file::confined::{self, Links};
+use pando_kernel::file::confined::Links;
 use pando_kernel::file::tree_removal::remove_tree;
 use pando_kernel::mount::{self, Tree};
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{CallError, Context, process::pidfd, seccomp::unfiltered};
 use pando_limit::disk::Image;
-use pando_net::private::GUEST_DEVICE;
+use pando_net::private::{GUEST_DEVICE, Place};
 use pando_store::StoreError;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub(crate) struct Order {
 
 /// What a thread needs to freeze a guest.
 struct Scene {
-    init: i32,
+    first: HeldProcess,
     /// What it prints into: device and inode.
     printed: Option<(u64, u64)>,
     /// Its own files, or the disk that they lie on.
@@ -74,8 +74,8 @@ struct Scene {
     keeping: Keeping,
     /// Whether this host has a unified cgroup hierarchy.
     unified: bool,
-    /// The addresses that it was given.
-    addresses: Vec<IpAddr>,
+    /// What its device on the private network was given: addresses and routers, a hardware address.
+    place: Option<(Place, [u8; 6])>,
     task_iterator: Arc<LazyLock<Option<TaskIterator>>>,
     touched: Arc<LazyLock<Option<Touched>>>,
 }
@@ -96,6 +96,8 @@ const SHIMS_PATIENCE: Duration = Duration::from_secs(2);
 struct End {
     /// Where its image is written before, and what that is called then: after this it is all that is left.
     kept: (PathBuf, PathBuf),
+    /// The image that most of its memory may be of, on the disk.
+    parent: Option<PathBuf>,
     /// What shows before that a guest comes of it again.
     trial: Option<Trial>,
 }
@@ -145,11 +147,13 @@ async fn capture(
     order: &Order,
 ) -> Result<Arc<HeldImage>, Fault> {
     let (trial, places) = trial();
-    let end = order.stop.then(|| End::of(daemon, &name, Some(trial).filter(|_| !order.unchecked)));
+    let parent = guest.checkpoint();
+    let end = order.stop.then(|| End::of(daemon, (&name, parent.as_ref()), Some(trial).filter(|_| !order.unchecked)));
     let name = name.to_string();
     let mut scene = Scene::of(daemon, guest, &name, running, end)?;
     (scene.caption.answer, scene.caption.unchecked) = (order.answer, order.unchecked);
     let (files, path) = (scene.root.files.clone(), scene.layer.clone());
+    let _tracing = daemon.page_sharing.tracing.read().await;
     // Who has a filter of his own may not look behind another's.
     let freezing = tokio::task::spawn_blocking(move || unfiltered::run(move || scene.freeze()));
     let (frozen, ()) = tokio::join!(freezing, places.serve(daemon));
@@ -162,7 +166,8 @@ async fn capture(
         crate::store::trash::discard(&daemon.places, &path);
     });
     let (frozen, record) = frozen?;
-    let held = HeldImage::frozen(name.clone(), record, frozen);
+    let held = HeldImage::frozen(name.clone(), (record, frozen), parent);
+    *guest.frozen_as.borrow_mut() = Some(held.checkpoint());
     if order.stop {
         held.note_kept();
     }
@@ -197,8 +202,9 @@ fn lost_with_the_daemon(guest: &GuestName) -> Fault {
 }
 
 impl End {
-    fn of(daemon: &Daemon, name: &GuestName, trial: Option<Trial>) -> Self {
+    fn of(daemon: &Daemon, (name, parent): (&GuestName, Option<&Checkpoint>), trial: Option<Trial>) -> Self {
         Self {
+            parent: parent.and_then(|parent| crate::store::images::directory_of(daemon, parent)),
             kept: (crate::store::images::new_directory(&daemon.places), daemon.places.images().join(name.as_ref())),
             trial,
         }
@@ -210,7 +216,8 @@ impl End {
             trial.make(frozen, record)?;
         }
         let (new, settled) = &self.kept;
-        let written = crate::state::image::keep(new, record, frozen).and_then(|()| settle(new, settled));
+        let written = crate::state::image::keep(new, (record, frozen), self.parent.as_deref())
+            .and_then(|()| settle(new, settled));
         if written.is_err() {
             drop(remove_tree(new));
         }
@@ -236,7 +243,7 @@ fn seen(tree: &Tree) -> PathBuf {
 
 impl Scene {
     fn of(daemon: &Daemon, guest: &Guest, name: &str, running: &Running, end: Option<End>) -> Result<Self, Fault> {
-        let Running { pid: init, slot, .. } = *running;
+        let (first, slot) = (running.first.clone(), running.slot);
         let spec = guest.spec.borrow().clone();
         refuse_around(&daemon.places, guest)?;
         let layer = format!("{name}-{}", trash::unique());
@@ -252,7 +259,7 @@ impl Scene {
         let mut layers = guest.record.borrow().layers.clone();
         layers.insert(0, layer);
         Ok(Self {
-            init,
+            first,
             printed: printed(daemon, guest, running),
             files,
             disk,
@@ -263,7 +270,7 @@ impl Scene {
             store: Arc::clone(&daemon.store),
             keeping: Keeping::of(daemon, &spec, (slot, name)),
             unified: daemon.unified,
-            addresses: daemon.private.addresses(slot),
+            place: daemon.private.place(slot),
             task_iterator: Arc::clone(&daemon.task_iterator),
             touched: Arc::clone(&daemon.touched),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None, unchecked: false },
@@ -275,14 +282,15 @@ impl Scene {
     fn freeze(mut self) -> Result<(Frozen, ImageRecord), FreezeError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let whole = self.caption.spec.init.is_some();
-        let network = given_network(&self.caption.spec, &self.addresses);
+        let network = given_network(&self.caption.spec, self.place.as_ref());
         let (given, host_devices) = (given(&self.caption.spec, self.unified), host_devices()?);
         let own_memory = self.caption.spec.tmpfs.iter().map(|tmpfs| tmpfs.target.as_str());
         let in_memory: Vec<&str> = ["/dev", "/dev/shm"].into_iter().chain(own_memory).collect();
         let subject = Subject {
-            init: self.init,
+            init: self.first.pid(),
+            held: Some(&self.first),
             whole,
-            console: whole.then(|| console(self.init)).flatten(),
+            console: whole.then(|| console(&self.first)).flatten(),
             outside: &outside,
             in_memory: &in_memory,
             own_files: &[generation::PATH],
@@ -368,9 +376,9 @@ pub(crate) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Opti
 }
 
 /// The number of the terminal that a guest has for a console.
-fn console(init: i32) -> Option<u32> {
+fn console(first: &HeldProcess) -> Option<u32> {
     const TERMINALS: u32 = 136;
-    let place = confined::Root::of_process(init).and_then(|root| root.place("/dev/console", Links::Followed)).ok()?;
+    let place = first.root().ok()?.place("/dev/console", Links::Followed).ok()?;
     let device = place.about().ok()?.st_rdev;
     (rustix::fs::major(device) == TERMINALS).then(|| rustix::fs::minor(device))
 }
@@ -387,7 +395,7 @@ fn given(spec: &Spec, unified: bool) -> Vec<Given> {
 }
 
 /// What is given to a guest of a spec in a network namespace of its own, if it has one.
-fn given_network(spec: &Spec, addresses: &[IpAddr]) -> Option<GivenNetwork> {
+fn given_network(spec: &Spec, place: Option<&(Place, [u8; 6])>) -> Option<GivenNetwork> {
     // As a guest's shim sets them.
     const OPEN: [(&str, &str); 2] =
         [("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"), ("/proc/sys/net/ipv4/ping_group_range", "0 65535")];
@@ -395,9 +403,14 @@ fn given_network(spec: &Spec, addresses: &[IpAddr]) -> Option<GivenNetwork> {
         return None;
     }
     let connected = spec.network == Network::Private;
-    let addresses = (spec.link != Link::Macvlan).then(|| addresses.to_vec());
+    let of_pair = |(place, hardware): &(Place, [u8; 6])| GivenPlace {
+        addresses: place.own.iter().map(|own| (own.ip, own.prefix)).collect(),
+        gateways: place.gateways.clone(),
+        hardware: hardware.to_vec(),
+    };
+    let place = (spec.link != Link::Macvlan).then(|| place.map(of_pair).unwrap_or_default());
     let settings = OPEN.map(|(path, value)| (path.to_owned(), value.to_owned())).to_vec();
-    Some(GivenNetwork { device: connected.then(|| GUEST_DEVICE.to_owned()), addresses, settings })
+    Some(GivenNetwork { device: connected.then(|| GUEST_DEVICE.to_owned()), place, settings })
 }
 
 /// The devices that the host's file systems are on.

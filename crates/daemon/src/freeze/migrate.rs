@@ -18,6 +18,7 @@ use pando_guest::shim::PROGRAM;
 use pando_kernel::file::confined::{Links, Place, Root};
 use pando_kernel::file::fs_owner::FsOwner;
 use pando_kernel::file::tree_copy::copy_content;
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{CallError, Context, process::pidfd, seccomp::unfiltered};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -43,6 +44,7 @@ pub(crate) async fn move_processes(daemon: &Rc<Daemon>, pids: &[i32], to: &str) 
     let site = Site::of(daemon, (&source, &from), (&target, &into))
         .map_err(|error| failure::call("preparing to move processes", to, &error))?;
     let processes = pids.to_vec();
+    let _tracing = daemon.page_sharing.tracing.read().await;
     // Who has a filter of his own may not look behind another's.
     let moved = tokio::task::spawn_blocking(move || unfiltered::run(move || site.work(&processes)))
         .await
@@ -76,7 +78,7 @@ fn owner(daemon: &Rc<Daemon>, pids: &[i32], target: &Rc<Guest>) -> Result<Rc<Gue
     if Rc::ptr_eq(source, target) {
         return Err(failure::bad(&first.to_string(), format!("process {first} is of guest '{}' already", source.name)));
     }
-    if source.running.borrow().as_ref().is_some_and(|running| pids.contains(&running.pid)) {
+    if source.running.borrow().as_ref().is_some_and(|running| pids.contains(&running.first.pid())) {
         let message = format!("the first process of guest '{}' is the guest: it cannot be moved", source.name);
         return Err(failure::bad(source.name.as_ref(), message));
     }
@@ -85,8 +87,8 @@ fn owner(daemon: &Rc<Daemon>, pids: &[i32], target: &Rc<Guest>) -> Result<Rc<Gue
 
 /// What a thread needs for it.
 struct Site {
-    from: i32,
-    into: i32,
+    from: HeldProcess,
+    into: HeldProcess,
     /// The other guest's root on the host.
     owner: u32,
     /// What is printed into here: device and inode.
@@ -112,8 +114,8 @@ impl Site {
         };
         let group = plot.guest();
         Ok(Self {
-            from: from.pid,
-            into: into.pid,
+            from: from.first.clone(),
+            into: into.first.clone(),
             owner: into.root(),
             printed: crate::freeze::freeze_guest::printed(daemon, source, from),
             printed_there: printed(daemon, target, into)?,
@@ -129,7 +131,8 @@ impl Site {
     fn work(&self, processes: &[i32]) -> Result<Moved, MigrateError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let subject = Subject {
-            init: self.from,
+            init: self.from.pid(),
+            held: Some(&self.from),
             whole: false,
             console: None,
             outside: &outside,
@@ -142,7 +145,8 @@ impl Site {
         };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
-            init: self.into,
+            init: self.into.pid(),
+            held: Some(&self.into),
             cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.printed_there.as_fd()],
@@ -155,9 +159,8 @@ impl Site {
 
     /// Sees to it that files are there; the root directory of the guest that they come from.
     fn files(&self, image: &Image) -> Result<OwnedFd, FreezeError> {
-        let root =
-            |pid: i32| Root::of_process(pid).map_err(io::Error::from).context(|| "looking into the guests".into());
-        let (ours, theirs) = (root(self.from)?, root(self.into)?);
+        let root = |first: &HeldProcess| first.root().context(|| "looking into the guests".into());
+        let (ours, theirs) = (root(&self.from)?, root(&self.into)?);
         let (mapped, open) = (mapped(image), open(image));
         for path in mapped.iter().chain(&open) {
             if let Err((kind, advice)) = self.bring(&ours, &theirs, path, open.contains(path))? {

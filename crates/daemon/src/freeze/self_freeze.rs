@@ -21,12 +21,14 @@ use pando_api::Fault;
 use pando_guest::GuestName;
 use pando_kernel::file::confined::{Links, Place, Root};
 use pando_kernel::file::fs_owner::FsOwner;
+use pando_kernel::process::held::HeldProcess;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 const DIRECTORIES: [&str; 2] = ["run", "run/pando"];
 const REQUESTS: &str = "run/pando/freeze";
@@ -69,22 +71,31 @@ pub(crate) fn serve_while_it_runs(daemon: &Rc<Daemon>, guest: &Rc<Guest>, runnin
     });
 }
 
+/// How long a guest is not heard after it has said nothing that was done: the daemon's time is charged to nobody.
+const AFTER_NOTHING: Duration = Duration::from_millis(200);
+
 async fn serve(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Running) -> io::Result<()> {
-    let (pid, owner) = (running.pid, running.root());
-    let requests = tokio::task::spawn_blocking(move || open_requests(pid, owner)).await.map_err(io::Error::other)??;
+    let (first, owner) = (running.first.clone(), running.root());
+    let requests =
+        tokio::task::spawn_blocking(move || open_requests(&first.root()?, owner)).await.map_err(io::Error::other)??;
     let requests = readable(requests)?;
     loop {
         let mut ready = requests.readable().await?;
         let mut bytes = [0; LONGEST];
         let Ok(read) = ready.try_io(|requests| Ok(rustix::io::read(requests.get_ref(), &mut bytes)?)) else { continue };
         let text = String::from_utf8_lossy(&bytes[..read?]).into_owned();
+        let mut was_frozen = false;
         // More than one may have come; what is cut off at the end is no request.
         for request in text.lines().filter_map(Request::read) {
             let said = match ask(daemon, guest, &request).await {
                 Ok(image) => format!("0 {image}"),
                 Err(fault) => fault.message,
             };
-            answer(pid, request.number, &said).await;
+            was_frozen |= said.starts_with("0 ");
+            answer(&running.first, request.number, &said).await;
+        }
+        if !was_frozen {
+            tokio::time::sleep(AFTER_NOTHING).await;
         }
     }
 }
@@ -103,13 +114,17 @@ async fn ask(daemon: &Rc<Daemon>, guest: &Rc<Guest>, request: &Request) -> Resul
         let message = format!("guest '{name}' has frozen itself into {own} images already, of {most} allowed");
         return Err(crate::failure::bad(name, message));
     }
-    // All begin with its own: it takes no name that somebody else may want.
+    // All begin with its own, and another guest's is refused: it takes no name that somebody else has.
     let taken = |image: &String| daemon.images.borrow().contains_key(image);
     let image = match &request.word {
         Some(word) => format!("{name}-{word}"),
         None => (1..).map(|number| format!("{name}-{number}")).find(|image| !taken(image)).unwrap_or_default(),
     };
-    image.parse::<GuestName>().map_err(|error| crate::failure::bad_name(&image, &error))?;
+    let called = image.parse::<GuestName>().map_err(|error| crate::failure::bad_name(&image, &error))?;
+    if daemon.guests.borrow().contains_key(&called) {
+        let message = format!("an image '{image}' would have the name of another guest; use another word");
+        return Err(crate::failure::bad(name, message));
+    }
     let order =
         Order { image: Some(image), stop: false, memory: false, unchecked: false, answer: Some(request.number) };
     let held = freeze(daemon, guest, order).await?;
@@ -119,12 +134,13 @@ async fn ask(daemon: &Rc<Daemon>, guest: &Rc<Guest>, request: &Request) -> Resul
 }
 
 /// Tells a process that waits for it. One that does not wait any more is not told.
-pub(crate) async fn answer(pid: i32, number: u32, said: &str) {
+pub(crate) async fn answer(first: &HeldProcess, number: u32, said: &str) {
+    let first = first.clone();
     let mut line: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST / 4 - 1).collect();
     line.push('\n');
     let write = move || -> io::Result<()> {
         let path = format!("run/pando/answer.{number}");
-        let pipe = open(&Root::of_process(pid)?, &path, OFlags::WRONLY)?;
+        let pipe = open(&first.root()?, &path, OFlags::WRONLY)?;
         File::from(pipe).write_all(line.as_bytes())
     };
     let _ = tokio::task::spawn_blocking(write).await;
@@ -141,13 +157,12 @@ fn open(root: &Root, path: &str, how: OFlags) -> io::Result<OwnedFd> {
 
 /// Makes the pipe for requests and the command that writes to it, where there are none, and opens the pipe. `owner` is
 /// the guest's root on the host.
-fn open_requests(pid: i32, owner: u32) -> io::Result<OwnedFd> {
-    let root = Root::of_process(pid)?;
+fn open_requests(root: &Root, owner: u32) -> io::Result<OwnedFd> {
     let _as_owner = (owner != 0).then(|| FsOwner::assume(owner)).transpose()?;
     for directory in DIRECTORIES {
-        made(make(&root, directory, |at, name| rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))))?;
+        made(make(root, directory, |at, name| rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))))?;
     }
-    let command = make(&root, COMMAND, |at, name| {
+    let command = make(root, COMMAND, |at, name| {
         // What is open for writing cannot be executed: it gets its name when it is closed.
         let new = format!("{name}.new");
         let _ = rustix::fs::unlinkat(at, &new, AtFlags::empty());
@@ -162,11 +177,11 @@ fn open_requests(pid: i32, owner: u32) -> io::Result<OwnedFd> {
         made(command)?;
     }
     // Last: whoever sees it has the command.
-    made(make(&root, REQUESTS, |at, name| {
+    made(make(root, REQUESTS, |at, name| {
         rustix::fs::mknodat(at, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
     }))?;
     // For writing, too: it does not end when nobody has it open.
-    open(&root, REQUESTS, OFlags::RDWR)
+    open(root, REQUESTS, OFlags::RDWR)
 }
 
 /// Makes something in a directory of the guest's.

@@ -8,7 +8,7 @@ use pando_api::{Fault, FaultKind};
 use pando_guest::GuestName;
 use pando_guest::plan::Plan;
 use pando_guest::shim::read_report;
-use pando_kernel::{CallError, Context, process::pidfd};
+use pando_kernel::{CallError, Context, process::held::HeldProcess};
 use pando_shim::Report;
 use pando_shim::Request;
 use std::os::fd::OwnedFd;
@@ -46,7 +46,7 @@ pub(crate) async fn grown_in_group(
     plan: &Plan,
     report: OwnedFd,
     alone: bool,
-    (process, group): (&OwnedFd, Option<&Path>),
+    (process, group): (&HeldProcess, Option<&Path>),
 ) -> Result<(), Fault> {
     let mut grown = std::pin::pin!(grown(name.as_ref(), plan, report, alone));
     loop {
@@ -54,7 +54,7 @@ pub(crate) async fn grown_in_group(
             return grown;
         }
         if group.is_some_and(stands_still) {
-            let _ = pidfd::send_signal(process, libc::SIGKILL);
+            let _ = process.signal(libc::SIGKILL);
             return Err(failure::stands_still(name));
         }
     }

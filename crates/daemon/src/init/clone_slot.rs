@@ -6,6 +6,7 @@ use pando_api::{Network, Spec};
 use pando_freeze::{CloneError, Frozen, Handoff, Ready as Forked, Target};
 use pando_guest::plan::PrewarmedKind;
 use pando_kernel::cgroup::{Field, Plot};
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{CallError, Context};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// A first process that waits for the processes of a clone.
 #[derive(Debug)]
 pub(crate) struct CloneSlot {
-    init: i32,
+    first: HeldProcess,
     plot: Plot,
     /// What the clone prints into.
     printed: OwnedFd,
@@ -37,7 +38,7 @@ impl CloneSlot {
         let handoff = ready.handoff.as_ref().map(|handoff| handoff.lay_out(init, (&log, logs.bound()))).transpose()?;
         let printed = logs.pipe(init.link.shim(), log, init.root()).context(|| "making the clone's log".to_owned())?;
         let plot = field.plot(init.slot);
-        Ok(Self { init: init.pid, plot, printed, handoff, scopes: scopes(spec) })
+        Ok(Self { first: init.first.clone(), plot, printed, handoff, scopes: scopes(spec) })
     }
 
     /// Forks the frozen processes, up to where they wait. Blocking.
@@ -47,7 +48,8 @@ impl CloneSlot {
         let cgroup = self.plot.guest().map(open).transpose()?;
         let groups: Vec<BorrowedFd<'_>> = tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
-            init: self.init,
+            init: self.first.pid(),
+            held: Some(&self.first),
             cgroup: cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.printed.as_fd()],

@@ -3,13 +3,12 @@
 
 use crate::failure;
 use crate::init::link::Link;
-use crate::logs::Logs;
+use crate::logs::{LogFiles, Logs};
 use pando_api::Fault;
 use pando_guest::GuestName;
 use pando_guest::shim::ShimLink;
 use pando_kernel::socket::packet;
 use pando_shim::Request;
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -25,6 +24,6 @@ pub(crate) fn lay(logs: &Logs, (name, log): (&GuestName, &Path), link: &Link) ->
 }
 
 /// Has a shim keep a console whose master comes on a socket, and print it into a log that has a bound.
-pub(crate) fn keep(shim: &ShimLink, master: BorrowedFd<'_>, (log, bound): (&File, u64)) -> std::io::Result<()> {
-    shim.send(Request::Console { bound }, &[master, log.as_fd()])
+pub(crate) fn keep(shim: &ShimLink, master: BorrowedFd<'_>, (log, bound): (&LogFiles, u64)) -> std::io::Result<()> {
+    shim.send(Request::Console { bound }, &[master, log.text.as_fd(), log.times.as_fd()])
 }

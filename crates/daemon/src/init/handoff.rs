@@ -5,9 +5,9 @@
 
 use crate::init::console;
 use crate::init::prewarmed::PrewarmedInit;
+use crate::logs::LogFiles;
 use pando_guest::plan::Heritage;
 use pando_kernel::{CallError, Context, socket::packet};
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The daemon's ends of what a waiting first process has.
@@ -50,7 +50,7 @@ impl Handoff {
 
     /// Has the shim keep the console, now that it is known what it prints into. Where the first process is told what to
     /// become.
-    pub(crate) fn lay_out(&self, init: &PrewarmedInit, log: (&File, u64)) -> Result<OwnedFd, CallError> {
+    pub(crate) fn lay_out(&self, init: &PrewarmedInit, log: (&LogFiles, u64)) -> Result<OwnedFd, CallError> {
         let what = || "making the guest's console".to_owned();
         console::keep(init.link.shim(), self.console.as_fd(), log).context(what)?;
         self.restorer.try_clone().context(what)

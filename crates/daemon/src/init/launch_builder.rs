@@ -4,9 +4,9 @@
 use crate::failure;
 use crate::init::birth::step_failed;
 use crate::init::handoff::HandoffParts;
-use crate::init::host_name_file;
 use crate::init::prewarmed::PrewarmedInit;
 use crate::init::program::ProgramRequest;
+use crate::init::{host_name_file, hosts_file};
 use crate::runtime::descriptors::owned;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::account::{self, Account};
@@ -15,9 +15,10 @@ use pando_guest::plan::{self, Facts, Heritage, Plan, Program};
 use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::shim::read_report;
 use pando_guest::{slot, volume};
-use pando_kernel::CallError;
 use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::file::operator_path::{OperatorPath, Shared};
 use pando_kernel::mount::Tree;
+use pando_kernel::{CallError, Context};
 use pando_limit::view::View;
 use pando_tx::StateDirectory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,6 +53,8 @@ pub(crate) struct LaunchBuilder {
     pub(crate) admitted: bool,
     /// Whether the guest has never run before.
     pub(crate) first_run: bool,
+    /// The directories in which guests can put a link, on the way to its volumes.
+    pub(crate) shared: Vec<Shared>,
 }
 
 /// A request without what cannot go to another thread.
@@ -102,6 +105,7 @@ impl LaunchBuilder {
             transactions: None,
             admitted: true,
             first_run: false,
+            shared: Vec::new(),
         })
     }
 
@@ -129,6 +133,7 @@ impl LaunchBuilder {
             mounted.map_err(|error| failure::store(&format!("starting guest '{}'", self.name), &self.name, &error))?;
         self.recover(&mounted.tree)?;
         self.name_itself(&mounted.tree).map_err(|error| self.fault(&error))?;
+        self.name_others(&mounted.tree)?;
         Ok(mounted)
     }
 
@@ -142,6 +147,15 @@ impl LaunchBuilder {
         }
     }
 
+    /// Writes the names that it is to know into its /etc/hosts, where that is its own. Blocking.
+    pub(crate) fn name_others(&self, tree: &Tree) -> Result<(), Fault> {
+        if self.names.is_some() || self.heritage != Heritage::None {
+            return Ok(());
+        }
+        let written = hosts_file::write(tree.as_fd(), self.owner().map(|owner| owner.first_id), &self.spec.add_host);
+        written.map_err(|error| self.fault(&error))
+    }
+
     /// Finishes what transactions in the guest were at. Blocking.
     pub(crate) fn recover(&self, tree: &Tree) -> Result<(), Fault> {
         let Some(home) = &self.transactions else { return Ok(()) };
@@ -153,13 +167,15 @@ impl LaunchBuilder {
         let Mounted { tree, parts } = mounted;
         let program = self.request.take().map(|request| self.resolve(request, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
-        let facts = self.facts(&views).map_err(|error| self.fault(&error))?;
+        let volume_sources = self.volume_sources().map_err(|error| self.fault(&error))?;
+        let facts = self.facts(&views, &volume_sources).map_err(|error| self.fault(&error))?;
         let plan = plan::of_init(&self.spec, &facts, program.as_ref()).map_err(|error| {
             let message = format!("guest '{}' cannot be started as asked: {error}", self.name);
             Fault::new(FaultKind::BadRequest, self.name.as_str(), message)
         })?;
         let mut supplies = Supplies {
             volumes: &self.spec.volumes,
+            volume_sources: &volume_sources,
             owner: self.owner(),
             root: Some(tree),
             stdio: &self.stdio,
@@ -179,10 +195,16 @@ impl LaunchBuilder {
         }
     }
 
-    fn facts(&self, views: &[(View, Tree)]) -> Result<Facts, CallError> {
+    /// What the paths of its volumes lead to, each looked up this once.
+    fn volume_sources(&self) -> Result<Vec<OperatorPath>, CallError> {
+        self.spec.volumes.iter().map(|one| volume::find(one, &self.shared)).collect()
+    }
+
+    fn facts(&self, views: &[(View, Tree)], sources: &[OperatorPath]) -> Result<Facts, CallError> {
         let mut file_volumes = Vec::new();
-        for (number, one) in self.spec.volumes.iter().enumerate() {
-            if volume::is_file(one)? {
+        for (number, source) in sources.iter().enumerate() {
+            let what = || format!("looking at the volume {}", source.path().display());
+            if !source.is_directory().context(what)? {
                 file_volumes.push(number);
             }
         }
@@ -195,14 +217,18 @@ impl LaunchBuilder {
     /// Looks the program's user up in the guest's own files.
     fn resolve(&self, request: SendableProgram, tree: &Tree) -> Result<(Program, Option<OwnedFd>), Fault> {
         let wanted = if request.user.is_empty() { self.spec.user.clone().unwrap_or_default() } else { request.user };
-        let account = find_account(&self.name, &wanted, tree.as_fd())?;
+        let account = find_account(&self.name, (&wanted, &self.spec.group_add), tree.as_fd())?;
         Ok((Program { account, ..request.request }, request.program))
     }
 }
 
 /// The user that a process is to run as. `root` is the guest's root directory.
-pub(crate) fn find_account(name: &str, wanted: &str, root: BorrowedFd<'_>) -> Result<Account, Fault> {
-    if Account::is_plain_root(wanted) {
+pub(crate) fn find_account(
+    name: &str,
+    (wanted, further): (&str, &[String]),
+    root: BorrowedFd<'_>,
+) -> Result<Account, Fault> {
+    if Account::is_plain_root(wanted) && further.is_empty() {
         return Ok(Account::root());
     }
     let read = |path: &str| {
@@ -211,6 +237,12 @@ pub(crate) fn find_account(name: &str, wanted: &str, root: BorrowedFd<'_>) -> Re
             .map_err(|error| failure::io(&format!("reading /{path} of guest '{name}'"), name, &error))
     };
     let (passwd, group) = (read("etc/passwd")?, read("etc/group")?);
-    Account::resolve(wanted, &passwd, &group)
+    let wanted = if wanted.is_empty() { "root" } else { wanted };
+    let found = match Account::is_plain_root(wanted) {
+        true => Ok(Account::root()),
+        false => Account::resolve(wanted, &passwd, &group),
+    };
+    found
+        .and_then(|mut account| account.join(further, &group).map(|()| account))
         .map_err(|error| failure::bad(wanted, format!("in guest '{name}': {error}")))
 }

@@ -7,6 +7,8 @@ pub(crate) mod console;
 pub(crate) mod handoff;
 pub(crate) mod hooks;
 pub(crate) mod host_name_file;
+pub(crate) mod hosts_file;
+pub(crate) mod kept_input;
 pub(crate) mod launch_builder;
 pub(crate) mod link;
 pub(crate) mod machine_id;

@@ -2,9 +2,13 @@
 
 use crate::init::handoff::Handoff;
 use crate::init::link::Link;
-use pando_guest::slot;
+use pando_api::Profile;
+use pando_guest::host_device::HostDevice;
+use pando_guest::{device_list, devices, slot};
+use pando_kernel::CallError;
+use pando_kernel::cgroup::Field;
 use pando_kernel::mount::Tree;
-use pando_kernel::process::pidfd;
+use pando_kernel::process::{held::HeldProcess, pidfd};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -19,12 +23,12 @@ pub(crate) struct PrewarmedInit {
     pub(crate) link: Rc<Link>,
     /// Its user namespace, if it has one of its own.
     pub(crate) namespace: Option<OwnedFd>,
-    /// Its pid on the host.
-    pub(crate) pid: i32,
-    /// The descriptor of its process.
-    pub(crate) process: OwnedFd,
+    /// Its process.
+    pub(crate) first: HeldProcess,
     /// Where it takes the rest of its plan and tells how that went.
     pub(crate) report: OwnedFd,
+    /// Its /dev, as long as nothing of its guest has run.
+    pub(crate) dev: Tree,
     /// The descriptor of its mount namespace.
     pub(crate) mounts: Option<OwnedFd>,
 }
@@ -35,9 +39,21 @@ impl PrewarmedInit {
         self.namespace.as_ref().map_or(0, |_| slot::first_id(self.slot))
     }
 
+    /// Gives it devices of the host's, before anything of its guest runs. Blocking.
+    pub(crate) fn give_devices(
+        &self,
+        profile: Profile,
+        devices: &[HostDevice],
+        field: &Field,
+    ) -> Result<(), CallError> {
+        let rules: Vec<_> = devices.iter().map(HostDevice::rule).collect();
+        device_list::widen(profile, &rules, field, self.slot)?;
+        devices::give(&self.dev, self.root(), devices)
+    }
+
     /// Whether somebody has killed it.
     pub(crate) fn has_ended(&self) -> bool {
-        pidfd::has_ended(&self.process) || pidfd::has_ended(&self.shim)
+        self.first.has_ended() || pidfd::has_ended(&self.shim)
     }
 }
 
@@ -52,7 +68,7 @@ pub(crate) struct Ready {
     pub(crate) handoff: Option<Handoff>,
 }
 
-/// The mount namespace of a process, if it still has one.
-pub(crate) fn mounts(pid: i32) -> Option<OwnedFd> {
-    std::fs::File::open(format!("/proc/{pid}/ns/mnt")).ok().map(OwnedFd::from)
+/// The mount namespace of a first process, if it still has one.
+pub(crate) fn mounts(first: &HeldProcess) -> Option<OwnedFd> {
+    first.namespace("mnt").ok()
 }

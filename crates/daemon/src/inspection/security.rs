@@ -27,38 +27,56 @@ pub(crate) fn in_force(daemon: &Daemon, name: &str) -> Result<Security, Fault> {
     let guest = daemon.guest(name)?;
     let life = guest.life()?;
     let spec = guest.spec.borrow().clone();
-    let read = |file: &str| {
-        let path = format!("/proc/{}/{file}", life.pid);
-        proc_file::text(&path).map_err(|error| failure::io(&format!("reading {path}"), name, &error))
-    };
-    let (status, limits) = (read("status")?, read("limits")?);
-    let mounts = mounts_of(life.pid).map_err(|error| failure::call("looking at the guest's mounts", name, &error))?;
+    let seen = life.first.opened(|pid| Ok(Seen::of(pid)));
+    let seen = seen.map_err(|_| failure::not_running(&guest.name))??;
+    let (status, limits, mounts) = (&seen.status, &seen.limits, &seen.mounts);
     let mut security = Security {
         name: name.to_owned(),
         profile: spec.security_profile(),
-        no_new_privileges: field(&status, "NoNewPrivs") == Some("1"),
-        capabilities: bounding_set(&status),
-        system_call_filters: field(&status, "Seccomp_filters").and_then(|text| text.parse().ok()).unwrap_or(0),
+        no_new_privileges: field(status, "NoNewPrivs") == Some("1"),
+        capabilities: bounding_set(status),
+        system_call_filters: field(status, "Seccomp_filters").and_then(|text| text.parse().ok()).unwrap_or(0),
         first_id: life.namespace.is_some().then(|| pando_guest::slot::first_id(life.slot)),
-        limits: lowered(&limits),
+        limits: lowered(limits),
         ..Security::default()
     };
-    let of = |kind: &&str| std::fs::read_link(format!("/proc/{}/ns/{kind}", life.pid)).ok();
-    let own = |kind: &&str| of(kind) != std::fs::read_link(format!("/proc/self/ns/{kind}")).ok();
-    let (own, hosts): (Vec<&str>, Vec<&str>) = NAMESPACES.iter().partition(|kind| own(kind));
-    security.own_namespaces = own.into_iter().map(str::to_owned).collect();
-    security.host_namespaces = hosts.into_iter().map(str::to_owned).collect();
-    paths(&mut security, &spec, &mounts);
+    (security.own_namespaces, security.host_namespaces) = seen.namespaces();
+    paths(&mut security, &spec, mounts);
     domain(&mut security, &spec);
     devices(&mut security, &spec, &daemon.field, life.slot);
-    let (weak, fewest) = weakest::among(
-        &Hold::of(life.pid).unwrap_or_default(),
-        &crate::state::processes::pids(&daemon.field, life.slot),
-    );
+    let (weak, fewest) = weakest::among(&seen.hold, &crate::state::processes::pids(&daemon.field, life.slot));
     security.system_call_filters = security.system_call_filters.min(fewest);
     compare(&mut security, &spec);
     security.missing.extend(weak);
     Ok(security)
+}
+
+/// What the kernel says of a guest's first process.
+struct Seen {
+    status: String,
+    limits: String,
+    mounts: Vec<MountEntry>,
+    hold: Hold,
+}
+
+impl Seen {
+    fn of(pid: i32) -> Result<Self, Fault> {
+        let name = pid.to_string();
+        let read = |file: &str| {
+            let path = format!("/proc/{pid}/{file}");
+            proc_file::text(&path).map_err(|error| failure::io(&format!("reading {path}"), &name, &error))
+        };
+        let mounts = mounts_of(pid).map_err(|error| failure::call("looking at the guest's mounts", &name, &error))?;
+        let hold = Hold::of(pid).unwrap_or_default();
+        Ok(Self { status: read("status")?, limits: read("limits")?, mounts, hold })
+    }
+
+    /// The kinds of namespaces that are its own, and those that are the daemon's.
+    fn namespaces(&self) -> (Vec<String>, Vec<String>) {
+        let hosts = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).ok();
+        let is_own = |kind: &String| self.hold.namespace(kind) != hosts(kind).as_ref();
+        NAMESPACES.iter().map(|kind| (*kind).to_owned()).partition(is_own)
+    }
 }
 
 pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
@@ -141,7 +159,8 @@ fn devices(security: &mut Security, spec: &Spec, groups: &Field, slot: u32) {
     };
     match held {
         Ok(names) if names.iter().any(|name| name == device_list::NAME) => {
-            security.devices = policy.devices().iter().map(ToString::to_string).collect();
+            let given = spec.devices.iter().map(ToString::to_string);
+            security.devices = policy.devices().iter().map(ToString::to_string).chain(given).collect();
         }
         Ok(_) => security.missing.push("no list of devices is in force".to_owned()),
         Err(error) => security.missing.push(format!("whether a list of devices is in force cannot be read: {error}")),

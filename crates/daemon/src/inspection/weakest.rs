@@ -51,7 +51,8 @@ impl Hold {
         }
     }
 
-    fn namespace(&self, kind: &str) -> Option<&PathBuf> {
+    /// The namespace of a kind that it is in, as /proc names it.
+    pub(crate) fn namespace(&self, kind: &str) -> Option<&PathBuf> {
         self.namespaces.iter().find(|(known, _)| *known == kind)?.1.as_ref()
     }
 

@@ -13,7 +13,8 @@ use crate::init::handoff::Handoff;
 use crate::init::launch_builder::{LaunchBuilder, SendableProgram, Sent};
 use crate::init::prewarmed::{PrewarmedInit, Ready};
 use crate::init::program::ProgramRequest;
-use crate::init::{console, transactions};
+use crate::init::{console, kept_input, transactions};
+use crate::launch::host_devices;
 use crate::logs::Feed;
 use crate::network::{address, private_network};
 use crate::resources::views;
@@ -23,7 +24,7 @@ use crate::state::daemon::Daemon;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::record::{self, EphemeralRecord, RunRecord};
-use crate::store::{hot_layers, layers};
+use crate::store::{hot_layers, layers, volumes};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
 use pando_guest::launch;
@@ -33,7 +34,7 @@ use pando_guest::root::Mounted;
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -74,6 +75,8 @@ pub(crate) async fn boot(
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
     guest.state.set(GuestState::Starting);
+    guest.restarts.begins();
+    guest.is_doomed.set(false);
     daemon.idle.disturb();
     let starting = daemon.starting.one_more();
     let booted = attempt(daemon, guest, task, stdio, ready).await;
@@ -108,7 +111,17 @@ async fn attempt(
     let mut spec = profile::completed(&guest.spec.borrow());
     let errand = matches!(task, Task::Errand(_));
     if errand {
-        spec = Spec { init: None, network: Network::None, addresses: Vec::new(), publish: Vec::new(), ..spec };
+        spec = Spec {
+            init: None,
+            network: Network::None,
+            addresses: Vec::new(),
+            publish: Vec::new(),
+            sysctl: BTreeMap::new(),
+            devices: Vec::new(),
+            // It is Pando that changes them.
+            read_only: false,
+            ..spec
+        };
     }
     let (init, progress) = match ready {
         Some(Ready { init, tree: Some(tree), handoff }) => (init, Progress::Rooted(tree, handoff)),
@@ -122,26 +135,28 @@ async fn attempt(
     crash::point("start.shim");
     if matches!(progress, Progress::Rooted(..))
         && daemon.starting.is_one()
-        && let Err(error) = launch::rouse(&init.report, init.pid)
+        && let Err(error) = launch::rouse(&init.report, &init.first)
     {
         tracing::debug!(%error, "a guest's first process could not be woken ahead");
     }
-    let process = init.process.try_clone();
-    let _beginning =
-        guest.begins_with(process.map_err(|error| failure::io("starting the guest", guest.name.as_ref(), &error))?);
+    let _beginning = guest.begins_with(init.first.clone());
+    let given = host_devices::give(daemon, &guest.name, &spec, &init);
     let launch = Launch { daemon, guest, spec, init: &init, errand };
-    match launch.run(progress, task, stdio).await {
+    let run = match given {
+        Ok(()) => launch.run(progress, task, stdio).await,
+        Err(fault) => Err(fault),
+    };
+    match run {
         Ok(word) => Ok(Rc::new(Running {
             slot: init.slot,
             link: init.link,
             shim: init.shim,
-            pid: init.pid,
-            process: init.process,
+            started_by_clients: RefCell::new(HashMap::from([(init.first.pid(), init.first.clone())])),
+            first: init.first,
             mounts: RefCell::new(init.mounts),
             namespace: init.namespace,
             started: now(),
             errand,
-            started_by_clients: RefCell::new(HashSet::from([init.pid])),
             word: RefCell::new(word),
             oom_kills: Cell::new(0),
             over: watch::Sender::new(None),
@@ -219,7 +234,13 @@ impl Launch<'_> {
                 Ok((vec![console::lay(logs, (&self.guest.name, &log), &self.init.link)?], None))
             }
             Some(ProgramRequest { stdio: Stdio::Given, .. }) if given.is_empty() => {
-                logs.stdio(self.init.root(), &log).map_err(|error| self.no_log(&error))
+                let (mut stdio, feed) = logs.stdio(self.init.root(), &log).map_err(|error| self.no_log(&error))?;
+                if self.spec.stdin_open && !self.errand {
+                    let doing = "making the guest's input";
+                    let input = kept_input::make(self.init.root());
+                    stdio[0] = input.map_err(|error| failure::io(doing, self.guest.name.as_ref(), &error))?;
+                }
+                Ok((stdio, feed))
             }
             _ => Ok((given, None)),
         }
@@ -238,9 +259,12 @@ impl Launch<'_> {
     ) -> Result<LaunchBuilder, Fault> {
         let Self { daemon, guest, spec, init, .. } = self;
         let request = request.map(SendableProgram::of).transpose()?;
-        let names = (spec.network == Network::Private).then(|| {
-            let directory = private_network::directory(&daemon.places);
-            (directory.join("hosts"), private_network::resolver_path(&directory, init.slot))
+        let network = (spec.network == Network::Private).then(|| daemon.private.of(spec)).transpose();
+        let network = network.map_err(|error| failure::bad(guest.name.as_ref(), error.to_string()))?;
+        let names = network.map(|network| {
+            let directory = &network.definition().directory;
+            let hosts = private_network::hosts_path(directory, Some(init.slot).filter(|_| !spec.add_host.is_empty()));
+            (hosts, private_network::resolver_path(directory, init.slot))
         });
         let store = (&daemon.store, daemon.unified);
         let mut builder = LaunchBuilder::of(init, guest.name.as_ref(), spec.clone(), store, heritage)?;
@@ -249,6 +273,7 @@ impl Launch<'_> {
         builder.first_run = guest.record.borrow().exit_code.is_none();
         // One that goes away with its command had none before.
         builder.transactions = if guest.ephemeral { None } else { transactions::kept(&daemon.places, &guest.name) };
+        builder.shared = volumes::shared(daemon, spec);
         (builder.stdio, builder.request, builder.names) = (stdio, request, names);
         Ok(builder)
     }
@@ -267,6 +292,9 @@ impl Launch<'_> {
         }
         crash::point("start.noted");
         builder.recover(&root)?;
+        if !spec.add_host.is_empty() {
+            builder.name_others(&root)?;
+        }
         let mounted = Mounted { tree: root, parts: Vec::new() };
         let sent = builder.send(mounted, daemon.resources.views.trees(&guest.name))?;
         if waits {
@@ -325,14 +353,14 @@ impl Launch<'_> {
 
     /// Lets the guest onto its network.
     fn connect(&self) -> impl Future<Output = Result<(), Fault>> {
-        address::admit(self.daemon, self.guest, &self.spec, (self.init.slot, self.init.pid))
+        address::admit(self.daemon, self.guest, &self.spec, (self.init.slot, &self.init.first))
     }
 
     /// Gives the guest its limits, and writes down that it starts.
     fn enroll(&self) -> Result<(), Fault> {
         let Self { daemon, guest, spec, init, errand } = self;
         daemon.resources.enter(&guest.name, spec, init.slot)?;
-        daemon.resources.born(&guest.name, (init.pid, init.root()))?;
+        daemon.resources.born(&guest.name, (&init.first, init.root()))?;
         let ephemeral = guest.ephemeral.then(|| EphemeralRecord {
             record: guest.record.borrow().clone(),
             spec: guest.spec.borrow().clone(),
@@ -348,7 +376,7 @@ impl Launch<'_> {
     fn show_limits(&self) -> Result<(), Fault> {
         let trees = self.daemon.resources.views.trees(&self.guest.name);
         let Some(mounts) = self.init.mounts.as_ref().filter(|_| !trees.is_empty()) else { return Ok(()) };
-        views::attach(trees, self.init.pid, mounts.as_fd())
+        views::attach(trees, &self.init.first, mounts.as_fd())
             .map_err(|error| failure::call("showing the guest its limits", self.guest.name.as_ref(), &error))
     }
 }

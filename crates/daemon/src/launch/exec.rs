@@ -15,8 +15,8 @@ use pando_guest::GuestName;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, Plan, Program};
 use pando_guest::shim::ShimLink;
-use pando_kernel::file::confined::Root;
-use pando_kernel::process::pidfd;
+use pando_kernel::process::held::HeldProcess;
+use pando_kernel::process::{self, identity::ProcessId};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 pub(crate) struct Started {
     pub(crate) running: Rc<Running>,
     pub(crate) pid: i32,
-    process: OwnedFd,
+    process: HeldProcess,
     /// How many processes of its guest the kernel had killed for want of memory before.
     pub(crate) kills: u64,
 }
@@ -103,7 +103,7 @@ pub(crate) async fn begin(
     let builder = ExecBuilder {
         name: guest.name.clone(),
         spec: guest.spec.borrow().clone(),
-        init_pid: running.pid,
+        first: running.first.clone(),
         guest_cgroup: daemon.field.plot(running.slot).guest(),
         transaction: request.transaction.clone(),
         supervisor: supervisor(request.transaction.as_ref(), &mut stdio),
@@ -139,7 +139,8 @@ pub(crate) async fn begin(
     let instead = |fault| ended_meanwhile(guest, &running).unwrap_or(fault);
     let (pid, process) = born_in(&running, &guest.name, birth).await.map_err(instead)?;
     drop(turn);
-    running.started_by_clients.borrow_mut().insert(pid);
+    let process = HeldProcess::new(pid, process);
+    running.started_by_clients.borrow_mut().insert(pid, process.clone());
     let place = (&process, group.as_deref());
     if let Err(fault) = grown_in_group(&guest.name, &plan, launched.report, daemon.starting.is_none(), place).await {
         let instead = instead(fault);
@@ -151,7 +152,7 @@ pub(crate) async fn begin(
     crate::crash::point("exec.born");
     if daemon.starting.is_none() {
         let running = Rc::clone(&running);
-        tokio::task::spawn_local(stay_awake(move || !running.started_by_clients.borrow().contains(&pid)));
+        tokio::task::spawn_local(stay_awake(move || !running.started_by_clients.borrow().contains_key(&pid)));
     }
     daemon.events.tell(guest.name.as_ref(), "exec", Some(shown(&plan)));
     Ok(Started { running, pid, process, kills })
@@ -171,7 +172,7 @@ async fn born_in(
 }
 
 fn ended_meanwhile(guest: &Guest, running: &Running) -> Option<Fault> {
-    pidfd::has_ended(&running.process).then(|| failure::not_running(&guest.name))
+    running.first.has_ended().then(|| failure::not_running(&guest.name))
 }
 
 fn shown(plan: &Plan) -> String {
@@ -190,17 +191,24 @@ fn inside(name: &GuestName, error: &tokio::task::JoinError) -> Fault {
 pub(crate) async fn outcome(started: &Started) -> Option<i32> {
     let status = match started.running.link.ended(started.pid).await {
         Some(status) => Some(status),
-        None => crate::runtime::process_end::status_without_shim(&started.process).await,
+        None => crate::runtime::process_end::status_without_shim(started.process.descriptor()?).await,
     };
     started.running.started_by_clients.borrow_mut().remove(&started.pid);
     crate::state::ending::Ending::from_status(status, false).exit_code()
+}
+
+/// Has a process end that takes too long, and waits for that apart.
+pub(crate) fn end(started: Started) {
+    // That it has ended already is as well.
+    let _ = started.process.signal(libc::SIGKILL);
+    tokio::task::spawn_local(async move { outcome(&started).await });
 }
 
 /// Everything that a thread needs to put the process together.
 struct ExecBuilder {
     name: GuestName,
     spec: Spec,
-    init_pid: i32,
+    first: HeldProcess,
     guest_cgroup: Option<PathBuf>,
     transaction: Option<PartOf>,
     supervisor: Option<OwnedFd>,
@@ -218,23 +226,22 @@ impl ExecBuilder {
 
     /// Whether nobody's account has to be looked for in the guest's files.
     fn is_quick(&self) -> bool {
-        pando_guest::account::Account::is_plain_root(&self.user())
+        pando_guest::account::Account::is_plain_root(&self.user()) && self.spec.group_add.is_empty()
     }
 
     /// Blocking, unless it is quick.
     fn build(mut self) -> Result<(Plan, Launched), Fault> {
         let name = self.name.to_string();
         let wanted = self.user();
-        if !pando_guest::account::Account::is_plain_root(&wanted) {
-            let root = Root::of_process(self.init_pid);
-            let root =
-                root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error.into()))?;
-            self.program.account = find_account(&name, &wanted, root.as_fd())?;
+        if !self.is_quick() {
+            let root = self.first.root();
+            let root = root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error))?;
+            self.program.account = find_account(&name, (&wanted, &self.spec.group_add), root.as_fd())?;
         }
         let transaction = self.transaction.take();
         let cgroup = self.guest_cgroup.as_deref().map(|guest| match &transaction {
             Some(transaction) => group_of(transaction, guest),
-            None => Ok(cgroup_of(self.init_pid, guest)),
+            None => Ok(cgroup_of(&self.first, guest)),
         });
         let cgroup = cgroup.transpose()?;
         let supervised = transaction.as_ref().filter(|transaction| transaction.supervised).map(filter).transpose()?;
@@ -243,14 +250,14 @@ impl ExecBuilder {
         let mut supplies = Supplies {
             cgroup,
             stdio: &self.stdio,
-            init: Some(self.init_pid),
-            view_of: transaction.map(|transaction| transaction.holder),
+            first: Some(&self.first),
+            view_of: transaction.map(|part| ProcessId { pid: part.holder, started: part.holder_started }),
             program: self.sent.as_ref(),
             supervisor: self.supervisor.as_ref(),
             ..Supplies::default()
         };
-        // Its namespaces are opened by pid. Had it just ended, they could be another process's: its shim has no right
-        // to enter those.
+        // Of a guest that has just ended no namespace is opened, whoever has its first process's number by now: with
+        // the host's ids its shim may enter the host's.
         let launched = launch(&self.shim, &plan, &mut supplies)
             .map_err(|error| failure::call(&format!("starting a process in guest '{name}'"), &name, &error))?;
         Ok((plan, launched))
@@ -283,8 +290,8 @@ fn group_of(transaction: &PartOf, guest: &Path) -> Result<PathBuf, Fault> {
 
 /// Where the guest's first process is, inside the guest's group: an init that manages groups leaves the top one empty,
 /// and the kernel then takes no process there. Anything but a path below the guest's own group is not believed.
-fn cgroup_of(pid: i32, guest: &Path) -> PathBuf {
-    let text = pando_kernel::process::read(pid, "cgroup").unwrap_or_default();
+fn cgroup_of(first: &HeldProcess, guest: &Path) -> PathBuf {
+    let text = first.opened(|pid| process::read(pid, "cgroup")).unwrap_or_default();
     let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
     let below = guest.ancestors().find_map(|ancestor| {
         let tail = guest.strip_prefix(ancestor).ok()?;
@@ -304,6 +311,6 @@ mod tests {
     #[test]
     fn a_process_is_born_in_the_guests_group_and_nowhere_else() {
         let guest = Path::new("/nowhere/pando/7/guest");
-        assert_eq!(cgroup_of(i32::MAX, guest), guest);
+        assert_eq!(cgroup_of(&HeldProcess::ended(i32::MAX), guest), guest);
     }
 }

@@ -8,7 +8,6 @@ use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::{Fault, FaultKind};
 use pando_guest::plan::Stdio;
-use pando_kernel::process::pidfd;
 use rustix::fs::MemfdFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -78,9 +77,7 @@ async fn run(
         Ok(Some(code)) => format!("failed with exit code {code}"),
         Ok(None) => "ended along with the guest".to_owned(),
         Err(_) => {
-            // It is a child of the guest's shim, which does not reap it before its end has been told.
-            let _ = pidfd::open(started.pid).and_then(|process| pidfd::send_signal(&process, libc::SIGKILL));
-            tokio::task::spawn_local(async move { exec::outcome(&started).await });
+            exec::end(started);
             format!("did not end within {} seconds, and was killed", LIMIT.as_secs())
         }
     };

@@ -3,3 +3,5 @@
 pub(crate) mod boot;
 pub(crate) mod exec;
 pub(crate) mod hook_runs;
+pub(crate) mod host_devices;
+pub(crate) mod mounts_below;

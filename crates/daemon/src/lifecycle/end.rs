@@ -11,6 +11,7 @@ use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::record::RECORD;
 use crate::state::{processes, record};
+use crate::supervision::restart_plan::reboot_pause;
 use crate::supervision::restarts;
 use pando_api::GuestState;
 use std::rc::Rc;
@@ -65,7 +66,7 @@ pub(crate) async fn comes(daemon: &Daemon, guest: &Guest, running: &Running) -> 
 
 /// The first process's status, from the shim that started it; if that has gone, from the kernel.
 async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32> {
-    if let Some(status) = running.link.ended(running.pid).await {
+    if let Some(status) = running.link.ended(running.first.pid()).await {
         return Some(status);
     }
     logs::orphan::carry_until_end(
@@ -74,7 +75,7 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
         running,
     )
     .await;
-    status_without_shim(&running.process).await
+    status_without_shim(running.first.descriptor()?).await
 }
 
 /// What follows the end of a life.
@@ -84,8 +85,8 @@ pub(crate) enum Next {
     Rest,
     /// It is at rest, and its restart policy starts it again after a pause.
     StartAfter(Duration),
-    /// It asked to be started again.
-    StartAgain,
+    /// It asked to be started again, which it is after a pause.
+    StartAgain(Duration),
 }
 
 /// Clears away what a life leaves.
@@ -148,11 +149,13 @@ pub(crate) async fn clear_away(
 
 /// What follows the end of a life; of one that its policy minds, noted in the record.
 fn follows(guest: &Guest, running: &Running, ending: Ending, stopping: bool) -> Next {
-    if ending == Ending::Reboot && !stopping {
-        return Next::StartAgain;
-    }
     let lasted = Duration::from_secs(u64::try_from(now().saturating_sub(running.started)).unwrap_or(0));
-    let pause = restarts::follow(guest, restarts::past_life(guest, ending, lasted));
+    let life = restarts::past_life(guest, ending, lasted);
+    if ending == Ending::Reboot && !stopping && !guest.restarts.is_down() {
+        guest.restarts.short_lives.set(life.short_lives());
+        return Next::StartAgain(reboot_pause(life));
+    }
+    let pause = restarts::follow(guest, life);
     pause.map_or(Next::Rest, Next::StartAfter)
 }
 

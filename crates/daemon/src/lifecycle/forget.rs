@@ -19,6 +19,7 @@ pub(crate) fn forget(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
         discard(&daemon.places, &guest.directory(&daemon.places));
     }
     discard_unused(daemon, &guest.record.borrow().layers);
+    crate::resources::admission::forget_guest(daemon, &guest.name);
     daemon.events.tell(guest.name.as_ref(), "remove", None);
     empty_trash(daemon.places.clone());
 }

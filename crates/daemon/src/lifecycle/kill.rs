@@ -2,7 +2,6 @@
 
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, FaultKind, GuestState};
-use pando_kernel::process::pidfd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ pub(crate) async fn force(guest: &Rc<Guest>, running: &Running) -> Result<(), Fa
 /// The kernel ends everything in the guest's pid namespace with its first process. That it may have ended is what was
 /// wanted.
 pub(crate) fn kill_all(running: &Running) {
-    let _ = pidfd::send_signal(&running.process, libc::SIGKILL);
+    let _ = running.first.signal(libc::SIGKILL);
 }
 
 /// Waits until the guest is at rest.
@@ -38,6 +37,15 @@ pub(crate) async fn gone(guest: &Rc<Guest>, limit: Duration) -> Result<(), Fault
         );
         Fault::new(FaultKind::Failed, guest.name.as_ref(), message)
     })
+}
+
+/// Waits until a guest is at rest that is in no life. One that has asked to be started again is about to be: nobody may
+/// believe that it has ended.
+pub(crate) async fn between_lives(guest: &Rc<Guest>) -> Result<(), Fault> {
+    match guest.state.get() {
+        GuestState::Stopping | GuestState::Starting => gone(guest, PATIENCE).await,
+        _ => Ok(()),
+    }
 }
 
 /// Waits for the end of a guest that is about to end.

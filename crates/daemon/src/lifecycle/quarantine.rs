@@ -77,6 +77,7 @@ pub(crate) fn unreadable(name: GuestName, error: &CallError) -> Rc<Guest> {
         up: false,
         restarts: 0,
         frozen_into: None,
+        image_created: None,
     };
     let guest = Guest::new(name, record, Spec::default());
     guest.state.set(GuestState::Unreadable);

@@ -36,6 +36,8 @@ pub(crate) fn directories(places: &Places) -> Result<(), CallError> {
         places.guests(),
         places.layers(),
         places.images(),
+        places.pulled(),
+        places.arrived(),
         places.ephemeral(),
         places.trash(),
     ] {
@@ -76,6 +78,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
         daemon.guests.borrow_mut().insert(name, guest);
     }
     images::load(daemon);
+    crate::store::pulled_images::load(daemon);
     images::forget_lost(daemon);
     Ok(())
 }
@@ -127,8 +130,8 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     let slot = |guest: &Rc<Guest>| Some((guest.slot()?, guest.spec.borrow().clone()));
     let running: Vec<(u32, Spec)> = daemon.guests.borrow().values().filter_map(slot).collect();
     let images = daemon.images.borrow().keys().cloned().collect();
-    if let Err(error) = daemon.private.adopt(running.iter().map(|(slot, _)| *slot).collect(), images).await {
-        tracing::warn!(%error, "what guests have of the private network cannot be taken over");
+    if let Err(error) = daemon.private.adopt(&running.iter().map(|(slot, _)| *slot).collect(), &images).await {
+        tracing::warn!(%error, "what guests have of a private network cannot be taken over");
     }
     let groups = |(slot, spec)| Some((slot, crate::network::bandwidth::group(&daemon.field, slot)?, spec));
     if let Err(error) = daemon.bandwidth.adopt(running.into_iter().filter_map(groups).collect()) {
@@ -179,6 +182,7 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
     let mut used: HashSet<String> =
         daemon.guests.borrow().values().flat_map(|guest| guest.record.borrow().layers.clone()).collect();
     used.extend(daemon.images.borrow().values().flat_map(|image| image.record.layers.clone()));
+    used.extend(daemon.pulled.layers());
     // What an image or a guest that cannot be read stands on is not known.
     let all_known =
         daemon.unreadable_image().is_none() && !daemon.guests.borrow().values().any(|guest| guest.is_unreadable());
@@ -204,6 +208,7 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
         }
     }
     trash::empty_trash(daemon.places.clone());
+    crate::store::pulled_images::recover_arrivals(daemon);
     sweep_slots(daemon).await;
 }
 

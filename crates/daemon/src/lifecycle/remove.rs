@@ -45,6 +45,8 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) 
             return Err(failure::running(&guest.name, "stop it first, or use 'pando rm --force'"));
         }
         kill::force(guest, &running).await?;
+    } else if force {
+        kill::between_lives(guest).await?;
     }
     if !matches!(guest.state.get(), GuestState::Stopped | GuestState::Unreadable) {
         return Err(failure::busy(&guest.name, "changed"));

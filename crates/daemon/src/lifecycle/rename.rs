@@ -22,6 +22,13 @@ pub(crate) fn rename(daemon: &Rc<Daemon>, guest: &Rc<Guest>, to: &str) -> Result
             "stop it first: its name is that of its network and of its processes too",
         ));
     }
+    if let Some(image) = guest.record.borrow().frozen_into.as_deref() {
+        let why = format!(
+            "guest '{}' was ended by being frozen into image '{image}', which knows it by its name: rename it when it was restored ('pando restore {image}') and stopped, or make it anew ('pando clone {image} {name}')",
+            guest.name
+        );
+        return Err(failure::bad(guest.name.as_ref(), why));
+    }
     if daemon.guests.borrow().contains_key(&name) || daemon.making.borrow().contains(&name) {
         return Err(failure::exists(&name));
     }

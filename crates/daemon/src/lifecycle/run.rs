@@ -4,13 +4,15 @@ use crate::failure;
 use crate::init::prewarmed::Ready;
 use crate::init::program::{ProgramRequest, program_request};
 use crate::launch::boot::{Task, boot};
+use crate::launch::mounts_below;
 use crate::lifecycle::create;
+use crate::network::free_port;
 use crate::state::daemon::Daemon;
 use crate::state::ending;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::record::GuestRecord;
-use crate::store::layers;
+use crate::store::{exposed, layers};
 use crate::warm::ready_files::Files;
 use crate::warm::ready_roots::{ReadyRoot, RootKind};
 use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
@@ -19,6 +21,7 @@ use pando_guest::plan::{PrewarmedKind, Stdio};
 use pando_guest::source::{Source, Suggested};
 use pando_store::Lease;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc;
 
@@ -32,8 +35,15 @@ pub(crate) struct Order {
     pub(crate) stdio: Vec<OwnedFd>,
 }
 
+/// A guest that was started, with what its user has to know of it.
+pub(crate) struct Started {
+    pub(crate) guest: Rc<Guest>,
+    pub(crate) running: Rc<Running>,
+    pub(crate) note: Option<String>,
+}
+
 /// Starts it. It ends by itself.
-pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>, Rc<Running>), Fault> {
+pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<Started, Fault> {
     let Order { name, source, mut spec, process, stdio } = order;
     let name = match name {
         Some(name) => name.parse().map_err(|error| failure::bad_name(&name, &error))?,
@@ -51,7 +61,11 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         return Err(failure::bad("restart", message));
     }
     let reservation = daemon.reserve(&name).await?;
-    let (layers, lease) = match layers::live(&source, &spec.expose)? {
+    create::resolve(daemon, &mut spec)?;
+    let found = exposed::of_source(daemon, &source)?;
+    let note = found.as_ref().map(|found| mounts_below::show(found.path(), &mut spec)).transpose()?.flatten();
+    let exposed = exposed::paths(daemon, &source, &spec)?;
+    let (layers, lease) = match layers::live(&source, found.as_ref(), &exposed)? {
         // Its plan is made at once, before anything that would have to be undone.
         Some(layers) => {
             layers::complete(&mut spec, &Suggested::default());
@@ -62,6 +76,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
             unpacked(daemon, &name, &source, &mut spec).await?
         }
     };
+    free_port::choose(daemon, &mut spec)?;
     let request = request(&spec, process, &stdio)?;
     let record = GuestRecord {
         source: source.to_string(),
@@ -72,17 +87,26 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         up: false,
         restarts: 0,
         frozen_into: None,
+        image_created: None,
     };
     let shown = request.command.clone();
     spec.command = if spec.init.is_some() { Vec::new() } else { shown };
-    let (files, ready) = files(daemon, &source, &record.layers, &mut spec).await?;
+    let (files, ready) = files(daemon, (&source, &exposed), &record.layers, &mut spec).await?;
     let guest = Guest::passing(name.clone(), files.keep(), record, spec);
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     drop(lease);
-    match boot(daemon, &guest, Task::Run(request), stdio, ready).await {
-        Ok(running) => Ok((guest, running)),
+    let admitted = crate::resources::admission::check_guest(daemon, &guest);
+    let booted = match admitted {
+        Ok(()) => boot(daemon, &guest, Task::Run(request), stdio, ready).await,
+        Err(fault) => {
+            ready.into_iter().for_each(|ready| daemon.pool.discard(ready.init));
+            Err(fault)
+        }
+    };
+    match booted {
+        Ok(running) => Ok(Started { guest, running, note }),
         Err(fault) => {
             crate::lifecycle::forget::forget(daemon, &guest);
             Err(fault)
@@ -105,11 +129,11 @@ fn be_strict(source: &Source, spec: &mut Spec) {
 /// The guest's own files, and the root file system over them if one was made ahead.
 async fn files(
     daemon: &Rc<Daemon>,
-    source: &Source,
+    (source, exposed): (&Source, &[PathBuf]),
     layers: &[String],
     spec: &mut Spec,
 ) -> Result<(Files, Option<Ready>), Fault> {
-    let kind = daemon.files.kind(source, spec)?;
+    let kind = daemon.files.kind(source, exposed, spec);
     let live = matches!(source, Source::Host | Source::Directory(_));
     let root = live.then(|| RootKind::new(&daemon.places, PrewarmedKind::of(spec), layers, &kind)).flatten();
     match root.and_then(|root| daemon.roots.take(root)) {

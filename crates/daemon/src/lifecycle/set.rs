@@ -25,6 +25,9 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     }
     let (spec, outcome) = assign(&guest.spec.borrow(), assignments)?;
     crate::lifecycle::create::check(&guest.name, &spec)?;
+    crate::network::free_port::are_chosen(&spec)?;
+    crate::network::named_networks::check(daemon, &spec)?;
+    crate::launch::host_devices::check(daemon, &spec)?;
     daemon.resources.borne(&spec)?;
     let resized = resized(&daemon.places, guest, &spec)?;
     let running = guest.running.borrow().clone();
@@ -48,6 +51,9 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_kept(&path, &spec)
         .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
+    if spec.health != guest.spec.borrow().health {
+        guest.is_asked_otherwise.notify_one();
+    }
     let policy_changed = spec.restart != guest.spec.borrow().restart;
     *guest.spec.borrow_mut() = spec;
     if policy_changed && (guest.life().is_ok() || guest.spec.borrow().restart.is_no()) {

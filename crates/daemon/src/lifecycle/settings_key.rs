@@ -3,12 +3,14 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 18] = [
+const AT_ONCE: [&str; 20] = [
     "boot",
     "cpu",
     "disk",
     "env",
     "files_total",
+    "group_add",
+    "health",
     "io",
     "labels",
     "memory.limit",
@@ -71,7 +73,9 @@ fn set(table: &mut toml::Table, key: &str, value: &str) -> Result<(), Fault> {
                     .map_err(|error: pando_api::SpecError| crate::failure::bad(value, error.to_string()))?;
                 toml::Value::try_from(limit).map_err(|error| crate::failure::bad(value, error.to_string()))?
             }
-            "boot" => match (value.parse::<i64>(), value.parse::<bool>()) {
+            "boot" if entry == "after" => words(value),
+            "health" if entry == "command" => split_words(value),
+            "boot" | "health" => match (value.parse::<i64>(), value.parse::<bool>()) {
                 (Ok(number), _) => toml::Value::Integer(number),
                 (_, Ok(choice)) => toml::Value::Boolean(choice),
                 _ => toml::Value::String(value.to_owned()),
@@ -93,23 +97,29 @@ fn set(table: &mut toml::Table, key: &str, value: &str) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Words separated by commas.
+fn words(text: &str) -> toml::Value {
+    toml::Value::Array(text.split(',').map(|word| toml::Value::String(word.trim().to_owned())).collect())
+}
+
+/// Words separated by spaces.
+fn split_words(text: &str) -> toml::Value {
+    toml::Value::Array(text.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
+}
+
 /// The value in the type that the field has; a wrong one is left to the spec's own reader to name.
 fn typed(key: &str, value: &str) -> toml::Value {
-    let words = |text: &str| {
-        toml::Value::Array(text.split(',').map(|word| toml::Value::String(word.trim().to_owned())).collect())
-    };
     match key {
-        "command" => {
-            toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
-        }
-        "addresses" | "publish" | "dns" | "cap_add" | "cap_drop" | "expose" => words(value),
-        // Its options have commas in them.
-        "tmpfs" => {
-            toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
+        // The options of file systems in memory have commas in them.
+        "command" | "tmpfs" => split_words(value),
+        "addresses" | "devices" | "publish" | "dns" | "cap_add" | "cap_drop" | "expose" | "group_add" | "add_host" => {
+            words(value)
         }
         _ => match (value.parse::<i64>(), value.parse::<bool>()) {
             (Ok(number), _) if matches!(key, "stop_grace" | "allow_freeze") => toml::Value::Integer(number),
-            (_, Ok(choice)) if key == "user_namespace" => toml::Value::Boolean(choice),
+            (_, Ok(choice)) if matches!(key, "user_namespace" | "read_only" | "stdin_open" | "publish_all") => {
+                toml::Value::Boolean(choice)
+            }
             _ => toml::Value::String(value.to_owned()),
         },
     }

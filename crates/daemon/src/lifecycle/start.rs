@@ -3,6 +3,7 @@
 use crate::failure;
 use crate::init::program::ProgramRequest;
 use crate::launch::boot::{Task, boot};
+use crate::resources::admission;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::{Fault, GuestState};
@@ -57,6 +58,7 @@ pub(crate) async fn anew(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), F
 
 /// Starts a guest that is known to be at rest.
 pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
+    admission::check_guest(daemon, guest)?;
     crate::network::connections::give_up_of(daemon, guest);
     guest.goes_on(&daemon.places)?;
     let request = {
@@ -72,5 +74,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
             transaction: None,
         })
     };
-    boot(daemon, guest, request.map_or(Task::Idle, Task::Run), Vec::new(), None).await.map(drop)
+    boot(daemon, guest, request.map_or(Task::Idle, Task::Run), Vec::new(), None).await?;
+    admission::learn(daemon, guest);
+    Ok(())
 }

@@ -2,13 +2,13 @@
 
 use crate::failure;
 use crate::launch::exec;
-use crate::lifecycle::kill::{PATIENCE, gone, kill_all};
+use crate::lifecycle::kill::{PATIENCE, between_lives, gone, kill_all};
 use crate::lifecycle::preempt::preempt;
 use crate::lifecycle::{pause, takeover};
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, GuestState};
-use pando_kernel::{process::pidfd, process::signal};
+use pando_kernel::process::signal;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) async fn stop(
         let grace = grace.or(spec.stop_grace).unwrap_or(GRACE);
         return takeover::end(daemon, guest, Some((number, Duration::from_secs(grace.into())))).await;
     }
-    let Ok(running) = guest.life() else { return Ok(()) };
+    let Ok(running) = guest.life() else { return between_lives(guest).await };
     halt(daemon, guest, &running, with, grace).await
 }
 
@@ -92,7 +92,7 @@ fn asking(guest: &Guest, running: &Running, with: Option<&str>) -> Result<Asking
     }
     // What the guest's first process is called is the guest's to choose; choosing wrong only makes its stop less
     // gentle.
-    let program = std::fs::read_link(format!("/proc/{}/exe", running.pid)).unwrap_or_default();
+    let program = running.first.opened(|pid| std::fs::read_link(format!("/proc/{pid}/exe"))).unwrap_or_default();
     let systemd = signal::number("RTMIN+3").unwrap_or(libc::SIGPWR);
     Ok(match program.file_name().and_then(|name| name.to_str()) {
         Some("systemd") => Asking::Signal(systemd),
@@ -105,12 +105,12 @@ fn asking(guest: &Guest, running: &Running, with: Option<&str>) -> Result<Asking
 async fn ask(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Running, asking: &Asking) {
     match asking {
         Asking::Signal(number) => {
-            let _ = pidfd::send_signal(&running.process, *number);
+            let _ = running.first.signal(*number);
         }
         Asking::Command => {
             if let Err(fault) = exec::quietly(daemon, guest, &HALT).await {
                 tracing::info!(%fault, guest = %guest.name, "it has no command to halt; it gets SIGTERM");
-                let _ = pidfd::send_signal(&running.process, libc::SIGTERM);
+                let _ = running.first.signal(libc::SIGTERM);
             }
         }
     }
@@ -136,13 +136,17 @@ pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Re
         takeover::ask(&daemon.field, slot, number);
         return Ok(());
     }
-    let was_sent = guest.signal(number).map_err(|error| match error.raw_os_error() {
-        // It has ended just now, and is being cleared away.
-        Some(libc::ESRCH) => failure::not_running(&guest.name),
-        _ => failure::io("sending a signal", guest.name.as_ref(), &error),
+    // Its end is what is wanted: of a life that has ended just now as well, whether or not that was noticed yet. It is
+    // not started again.
+    let is_leaving = number == libc::SIGKILL && guest.state.get() != GuestState::Stopped;
+    let was_sent = guest.signal(number).or_else(|error| match error.raw_os_error() {
+        Some(libc::ESRCH) if is_leaving => Ok(false),
+        // It is being cleared away.
+        Some(libc::ESRCH) => Err(failure::not_running(&guest.name)),
+        _ => Err(failure::io("sending a signal", guest.name.as_ref(), &error)),
     })?;
     if !was_sent {
-        return guest.life().map(drop);
+        return if is_leaving { Ok(()) } else { guest.life().map(drop) };
     }
     daemon.events.tell(guest.name.as_ref(), "kill", Some(signal::name(number)));
     Ok(())

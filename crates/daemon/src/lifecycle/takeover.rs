@@ -11,6 +11,7 @@
 //! does not answer, say nothing of the guest: it goes on, its note stays, and it can be ended by its control group
 //! meanwhile.
 
+use crate::crash;
 use crate::failure;
 use crate::init::link::{InitStatus, Link};
 use crate::lifecycle::{forget, supervisor};
@@ -26,12 +27,12 @@ use pando_guest::Places;
 use pando_guest::shim::ShimLink;
 use pando_guest::slot;
 use pando_kernel::cgroup::Field;
-use pando_kernel::{namespace::id_map, process, process::pidfd, process::signal};
+use pando_kernel::namespace::id_map;
+use pando_kernel::process::{self, held::HeldProcess, pidfd, signal};
 use pando_shim::Request;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -80,22 +81,41 @@ pub(crate) async fn take_over(
         Err(error) if is_nobody(&error) => return nobody(&daemon.field, run, error).await,
         Err(error) => return Outcome::Unconnected(error),
     };
-    let asked = tokio::time::timeout_at(until.max(Instant::now() + ANSWER), link.status()).await;
-    let status = match asked {
-        Ok(Ok(Some(status))) => status,
-        // It has gone.
-        Ok(Ok(None)) => return nobody(&daemon.field, run, io::ErrorKind::BrokenPipe.into()).await,
-        Ok(Err(error)) if is_nobody(&error) => return nobody(&daemon.field, run, error).await,
-        Ok(Err(error)) => return Outcome::Unreached(link, error),
-        Err(_) => return Outcome::Unreached(link, io::Error::other("its shim does not answer")),
-    };
-    if status.pid == 0 {
-        link.quit();
-        return Outcome::Gone;
+    let mut known = None;
+    loop {
+        let status = match said(daemon, run, &link, until).await {
+            Ok(status) => status,
+            Err(outcome) => return outcome,
+        };
+        if status.pid == 0 {
+            link.quit();
+            return Outcome::Gone;
+        }
+        // What was opened by numbers is what they meant if the shim, which alone reaps the first process, says the
+        // same afterwards.
+        known = match known {
+            Some((before, running)) if before == status => {
+                return Outcome::TakenOver(begin(daemon, guest, run, (Rc::new(running), status.ended)).await);
+            }
+            _ => match running(guest, run, &link, status) {
+                Ok(running) => Some((status, running)),
+                Err(error) => return Outcome::Unreached(link, error),
+            },
+        };
+        crash::point("takeover.opened");
     }
-    match running(guest, run, &link, status) {
-        Ok(running) => Outcome::TakenOver(begin(daemon, guest, run, (Rc::new(running), status.ended)).await),
-        Err(error) => Outcome::Unreached(link, error),
+}
+
+/// What a shim says of its guest's first process.
+async fn said(daemon: &Daemon, run: &RunRecord, link: &Rc<Link>, until: Instant) -> Result<InitStatus, Outcome> {
+    let asked = tokio::time::timeout_at(until.max(Instant::now() + ANSWER), link.status()).await;
+    match asked {
+        Ok(Ok(Some(status))) => Ok(status),
+        // It has gone.
+        Ok(Ok(None)) => Err(nobody(&daemon.field, run, io::ErrorKind::BrokenPipe.into()).await),
+        Ok(Err(error)) if is_nobody(&error) => Err(nobody(&daemon.field, run, error).await),
+        Ok(Err(error)) => Err(Outcome::Unreached(Rc::clone(link), error)),
+        Err(_) => Err(Outcome::Unreached(Rc::clone(link), io::Error::other("its shim does not answer"))),
     }
 }
 
@@ -135,33 +155,27 @@ fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: InitStatus) 
     let InitStatus { shim, pid, ended } = status;
     let _left = leave_some()?;
     let shim_process = pidfd::open(shim)?;
-    let process = first_process(pid, ended, &shim_process)?;
+    let first = match ended {
+        // Its shim has reaped it.
+        Some(_) => HeldProcess::ended(pid),
+        None => HeldProcess::new(pid, pidfd::open(pid)?),
+    };
     let own_ids = guest.spec.borrow().user_namespace;
     let namespace = own_ids.then(|| id_map::open(shim)).transpose().map_err(|error| error.source)?;
     Ok(Running {
         slot: run.slot,
         link: Rc::clone(link),
         shim: shim_process,
-        pid,
-        mounts: RefCell::new(crate::init::prewarmed::mounts(pid)),
-        process,
+        mounts: RefCell::new(crate::init::prewarmed::mounts(&first)),
+        started_by_clients: RefCell::new(HashMap::from([(pid, first.clone())])),
+        first,
         namespace,
         started: run.started,
         errand: run.errand,
-        started_by_clients: RefCell::new(HashSet::from([pid])),
         word: RefCell::default(),
         oom_kills: Cell::new(0),
         over: watch::Sender::new(None),
     })
-}
-
-/// The first process's descriptor. One that has ended was reaped by its shim, whose own descriptor then stands in: all
-/// that is still asked of it is to be let go.
-fn first_process(pid: i32, ended: Option<i32>, shim: &OwnedFd) -> io::Result<OwnedFd> {
-    match ended {
-        Some(_) => shim.try_clone(),
-        None => pidfd::open(pid),
-    }
 }
 
 async fn begin(
@@ -283,8 +297,13 @@ pub(crate) async fn end(daemon: &Rc<Daemon>, guest: &Rc<Guest>, asking: Option<(
 pub(crate) fn ask(field: &Field, slot: u32, number: i32) {
     let is_first = |pid: &i32| process::describe(*pid).is_ok_and(|process| process.inner_pid == 1);
     let first = processes::pids(field, slot).into_iter().find(is_first);
-    if let Some(first) = first.and_then(|pid| pidfd::open(pid).ok()) {
-        let _ = pidfd::send_signal(&first, number);
+    if let Some((pid, first)) = first.and_then(|pid| Some((pid, pidfd::open(pid).ok()?))) {
+        // The number may have been another's when it was opened: whoever is in the group under it now, while this one
+        // has not ended, is this one.
+        let is_meant = processes::pids(field, slot).contains(&pid) && is_first(&pid) && !pidfd::has_ended(&first);
+        if is_meant {
+            let _ = pidfd::send_signal(&first, number);
+        }
     }
     tracing::info!(slot, signal = signal::name(number), "asked a guest that cannot be reached");
 }

@@ -59,6 +59,11 @@ impl Bound {
         self.0
     }
 
+    /// That of a log's times, as a shim has it.
+    pub(super) fn of_times(self) -> Self {
+        Self((self.0 / 8).max(16 << 10))
+    }
+
     /// What pando.toml says; the usual where it says nothing, or what cannot be understood.
     pub(super) fn read(settings: &Settings) -> (Self, Vec<Problem>) {
         let (logs, mut problems) = settings.table::<LogSettings>("logs");

@@ -14,7 +14,7 @@ mod watched;
 
 use bound::{Bound, Extent};
 use pando_guest::settings::{Problem, Settings};
-pub(crate) use pipe::{Feed, Printed};
+pub(crate) use pipe::{Feed, LogFiles, Printed, times};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,11 +1,10 @@
 //! What a guest prints whose shim was killed: such a guest goes on, and would stand still once its pipe is full.
 
-use crate::logs::{Logs, Printed};
+use crate::logs::{LogFiles, Logs, Printed, times};
 use crate::runtime::process_end::wait_for;
 use crate::runtime::readable::readable;
 use crate::state::guest::Running;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use tokio::io::unix::AsyncFd;
@@ -16,26 +15,27 @@ const MOST_LEFT: usize = 64 << 20;
 
 /// Carries it into the log, until the guest's first process has ended.
 pub(crate) async fn carry_until_end((logs, log): (&Logs, PathBuf), processes: &[i32], running: &Running) {
+    let Some(first) = running.first.descriptor() else { return };
     let carried = async {
         let Some(printed) = Printed::orphaned(processes) else { return Ok(()) };
         let mut orphan = Orphan::of(logs, log.clone(), &printed)?;
         tokio::select! {
             carried = orphan.carry() => return carried,
-            () = wait_for(&running.process) => {}
+            () = wait_for(&first) => {}
         }
         orphan.carry_rest()
     };
     if let Err(error) = carried.await {
         tracing::warn!(%error, log = %log.display(), "what it prints is not in its log any more");
     }
-    wait_for(&running.process).await;
+    wait_for(&first).await;
 }
 
 struct Orphan<'a> {
     logs: &'a Logs,
     source: AsyncFd<OwnedFd>,
     path: PathBuf,
-    log: File,
+    log: LogFiles,
     bytes: Vec<u8>,
 }
 
@@ -75,8 +75,9 @@ impl<'a> Orphan<'a> {
     }
 
     fn write(&mut self, length: usize) -> io::Result<()> {
-        // What a full disk does not take is lost, as with a shim.
-        let _ = self.log.write_all(&self.bytes[..length]);
-        self.logs.bound.get().keep(&self.path).map(drop)
+        self.log.append(&self.bytes[..length]);
+        let bound = self.logs.bound.get();
+        bound.of_times().keep(&times(&self.path))?;
+        bound.keep(&self.path).map(drop)
     }
 }

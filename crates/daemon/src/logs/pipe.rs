@@ -5,6 +5,7 @@
 //! that, so they depend on no daemon.
 
 use crate::logs::Logs;
+use crate::state::events::now_ms;
 use pando_guest::shim::ShimLink;
 use pando_kernel::mistake::planted;
 use pando_kernel::process::pidfd;
@@ -12,9 +13,9 @@ use pando_shim::Request;
 use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fcntl_setfl, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::{DirEntry, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Programs open their standard output by name (/dev/stdout, /proc/self/fd/1), users other than root too. A pipe is its
 /// maker's alone otherwise.
@@ -24,10 +25,35 @@ const MODE: u32 = 0o622;
 /// an input of somebody's, has it: by that it is found again, whatever the guest has made of the mode.
 const SHIMS_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOATIME);
 
+/// Where the times of a log lie: records of sixteen bytes, as the shim writes them (shim/src/log.rs).
+pub(crate) fn times(log: &Path) -> PathBuf {
+    log.with_extension("times")
+}
+
+/// A log, and when what is in it was printed.
+#[derive(Debug)]
+pub(crate) struct LogFiles {
+    pub(crate) text: File,
+    pub(crate) times: File,
+}
+
+impl LogFiles {
+    /// Writes at the end of the log, with the time. What a full disk does not take is lost, as with a shim.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let now = u64::try_from(now_ms()).unwrap_or(0);
+        if let Ok(about) = self.text.metadata() {
+            let record = [about.len().to_le_bytes(), now.to_le_bytes()].concat();
+            let _ = self.times.write_all(&record);
+        }
+        let _ = self.text.write_all(bytes);
+    }
+}
+
 impl Logs {
-    /// A guest's log, to be written to at its end.
-    pub(crate) fn open(log: &Path) -> io::Result<File> {
-        File::options().create(true).append(true).open(log)
+    /// A guest's log and its times, to be written to at their ends.
+    pub(crate) fn open(log: &Path) -> io::Result<LogFiles> {
+        let open = |path: &Path| File::options().create(true).append(true).open(path);
+        Ok(LogFiles { text: open(log)?, times: open(&times(log))? })
     }
 
     /// Standard input from nowhere, output and errors into a log; and what a shim is to be told of that once the
@@ -40,14 +66,14 @@ impl Logs {
 
     /// Has a shim carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that
     /// is root in the guest.
-    pub(crate) fn pipe(&self, shim: &ShimLink, log: File, root: u32) -> io::Result<OwnedFd> {
+    pub(crate) fn pipe(&self, shim: &ShimLink, log: LogFiles, root: u32) -> io::Result<OwnedFd> {
         let (end, feed) = self.feed(log, root)?;
         feed.map_or(Ok(()), |feed| feed.begin(shim)).map(|()| end)
     }
 
-    fn feed(&self, log: File, root: u32) -> io::Result<(OwnedFd, Option<Feed>)> {
+    fn feed(&self, log: LogFiles, root: u32) -> io::Result<(OwnedFd, Option<Feed>)> {
         if planted("log-is-a-file") {
-            return Ok((log.into(), None));
+            return Ok((log.text.into(), None));
         }
         let (source, own) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         fchown(&source, Some(Uid::from_raw(root)), Some(Gid::from_raw(root)))?;
@@ -64,14 +90,17 @@ impl Logs {
 #[derive(Debug)]
 pub(crate) struct Feed {
     source: OwnedFd,
-    log: File,
+    log: LogFiles,
     bound: u64,
 }
 
 impl Feed {
     /// Tells the shim to carry what is printed into the log.
     pub(crate) fn begin(self, shim: &ShimLink) -> io::Result<()> {
-        shim.send(Request::Log { bound: self.bound }, &[self.source.as_fd(), self.log.as_fd()])
+        shim.send(
+            Request::Log { bound: self.bound },
+            &[self.source.as_fd(), self.log.text.as_fd(), self.log.times.as_fd()],
+        )
     }
 }
 
@@ -91,7 +120,9 @@ impl Printed {
         let pid = pidfd::pid(shim)?;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))?;
         let own = |one: &DirEntry| flags(pid, &one.file_name().to_string_lossy()) == Some(SHIMS_FLAGS);
-        Ok(descriptors.flatten().filter(own).find_map(|one| Self::look(&one.path(), None)))
+        let found = descriptors.flatten().filter(own).find_map(|one| Self::look(&one.path(), None));
+        // Of one that has ended by now it may be another's.
+        Ok(found.filter(|_| !pidfd::has_ended(shim)))
     }
 
     /// What processes print into whose shim has gone.
@@ -135,7 +166,6 @@ fn flags(pid: i32, descriptor: &str) -> Option<OFlags> {
 mod tests {
     use super::*;
     use pando_kernel::socket::packet;
-    use std::io::Write;
     use std::os::unix::fs::MetadataExt;
 
     #[test]
@@ -147,7 +177,7 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         let end = logs.pipe(&ShimLink::from_connected(ours), Logs::open(&path).unwrap(), own).unwrap();
         let (_, descriptors) = packet::receive(&theirs, &mut [0; 64]).unwrap();
-        assert_eq!(descriptors.len(), 2);
+        assert_eq!(descriptors.len(), 3);
         let myself = pidfd::open(std::process::id() as i32).unwrap();
         fchmod(&end, Mode::from_raw_mode(0o777)).unwrap();
         let found = Printed::of(&myself).unwrap().unwrap();

@@ -7,21 +7,22 @@ use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::SPEC;
-use pando_api::{Address, AddressChange, Fault, FaultKind, Link, Network, Spec};
+use pando_api::{Address, AddressChange, Fault, FaultKind, Link, Network, Spec, is_network_name};
 use pando_guest::GuestName;
 use pando_guest::Places;
 use pando_kernel::cgroup::Field;
+use pando_kernel::process::held::HeldProcess;
 use pando_net::shared::MOST_ADDRESSES;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for.
+/// Lets a guest that is about to start, and whose first process is there, onto the network that its spec asks for.
 /// Where that is the host's, it is on its way there when this returns.
 pub(crate) fn admit(
     daemon: &Daemon,
     guest: &Guest,
     spec: &Spec,
-    (slot, pid): (u32, i32),
+    (slot, first): (u32, &HeldProcess),
 ) -> impl Future<Output = Result<(), Fault>> {
     let name = &guest.name;
     let shared = (spec.network == Network::Shared).then(|| share(daemon, spec, slot));
@@ -30,7 +31,8 @@ pub(crate) fn admit(
             shared.await.map_err(|error| fault("giving the guest its addresses", name, &error))?;
         }
         if spec.network == Network::Private {
-            connect(&daemon.private, guest, spec, (slot, pid)).await?;
+            let network = daemon.private.of(spec).map_err(|error| fault("connecting the guest", name, &error))?;
+            connect(&network, guest, spec, (slot, first)).await?;
         }
         grant(daemon, name, spec, slot).await
     }
@@ -50,11 +52,15 @@ pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: 
     classified.map_err(|error| fault("granting the guest its bandwidth", name, &error))
 }
 
-async fn connect(private: &PrivateNetwork, guest: &Guest, spec: &Spec, (slot, pid): (u32, i32)) -> Result<(), Fault> {
+async fn connect(
+    private: &PrivateNetwork,
+    guest: &Guest,
+    spec: &Spec,
+    (slot, first): (u32, &HeldProcess),
+) -> Result<(), Fault> {
     let (name, returning) = (&guest.name, guest.returning.borrow().clone());
     let doing = "connecting the guest to the private network";
-    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net"));
-    let namespace = namespace.map_err(|error| failure::io(doing, name.as_ref(), &error))?.into();
+    let namespace = first.namespace("net").map_err(|error| failure::io(doing, name.as_ref(), &error))?;
     let newcomer = Newcomer { slot, name: name.to_string(), spec: spec.clone(), namespace, returning };
     private.admit(newcomer).await.map_err(|error| fault(doing, name, &error))
 }
@@ -81,6 +87,9 @@ fn fault(doing: &str, name: &GuestName, error: &NetworkError) -> Fault {
         | NetworkError::Leased(_)
         | NetworkError::Outside(..)
         | NetworkError::OfTheHost(_)
+        | NetworkError::NoSuchNetwork(_)
+        | NetworkError::Overlaps(..)
+        | NetworkError::Internal(_)
         | NetworkError::NoAddress
         | NetworkError::Published(..)
         | NetworkError::HeldByHost(_) => FaultKind::BadRequest,
@@ -99,6 +108,17 @@ pub(crate) fn check(spec: &Spec) -> Result<(), Fault> {
             "a guest can own {} only on the host's network or a private one; use --net shared",
             address.ip
         ));
+    }
+    if let Some(name) = &spec.network_name {
+        if !is_network_name(name) {
+            return Err(failure::bad(name, format!("'{}' cannot be the name of a network", name.escape_debug())));
+        }
+        if spec.network != Network::Private || spec.link == Link::Macvlan {
+            let message = format!(
+                "network '{name}' is a private one; a guest on it has network=private, and no link=macvlan (--net {name} says the first)"
+            );
+            return Err(failure::bad("network_name", message));
+        }
     }
     let behind = spec.network == Network::Private && spec.link != Link::Macvlan;
     if let (Some(published), false) = (spec.publish.first(), behind) {

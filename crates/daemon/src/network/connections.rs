@@ -55,9 +55,10 @@ impl Keeping {
             (network, _) if network.is_the_hosts() => {
                 Self::ByHost(Arc::clone(&daemon.withholding), Loopback::of(network))
             }
-            (Network::Private, Link::Veth | Link::Netkit) => {
-                Self::ByPort(daemon.private.work(), slot, image.to_owned())
-            }
+            (Network::Private, Link::Veth | Link::Netkit) => daemon
+                .private
+                .holding(slot)
+                .map_or(Self::Not, |network| Self::ByPort(network.work(), slot, image.to_owned())),
             _ => Self::Not,
         }
     }
@@ -184,7 +185,10 @@ pub(crate) async fn restore(daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Imag
         processes::of_guest(&daemon.field, guest).iter().map(|process| (process.pid, process.host_pid)).collect();
     let (withholding, all) = (Arc::clone(&daemon.withholding), connections.to_vec());
     let image = image.clone();
-    let held = guest.returning.take().and_then(|_| Some((daemon.private.work(), guest.life().ok()?.slot)));
+    let held = guest.returning.take().and_then(|_| {
+        let slot = guest.life().ok()?.slot;
+        Some((daemon.private.holding(slot)?.work(), slot))
+    });
     let work = move || {
         let revived = revive(&image, &all, |pid| outer.get(&pid).copied());
         // They are there: what comes finds them.

@@ -42,6 +42,14 @@ pub(crate) enum NetworkError {
     Leased(Ipv4Addr),
     #[error("{0} is not an address of the private network {1}/{2}; choose one of those, or none for a free one")]
     Outside(IpAddr, Ipv4Addr, u8),
+    #[error("there is no network '{0}'; 'pando network create {0}' makes it, 'pando network ls' lists those there are")]
+    NoSuchNetwork(String),
+    #[error("{0} overlaps network '{1}', which has {2}; choose another subnet")]
+    Overlaps(String, String, String),
+    #[error(
+        "network '{0}' is internal: no port of the host's leads into it; publish none, or use a network that is not"
+    )]
+    Internal(String),
     #[error("{0} is the host's own; a guest that is a machine on the host's network needs another")]
     OfTheHost(IpAddr),
     #[error(

@@ -1,21 +1,23 @@
-//! The private network of guests: who is on it with which address, which ports lead where, what guests are called.
+//! A private network of guests: who is on it with which address, which ports lead where, what guests are called. There
+//! is one that is always to be had, and those that were made by name (`named_networks`).
 //!
-//! All of it lies under `run/net`, written down before it is made: `network.toml` what stands for all guests,
-//! `leases/SLOT.toml` what one has, `away/IMAGE.toml` the addresses of one that is away with its connections. So the
-//! next daemon takes back what a guest left that ended meanwhile.
+//! All of it lies in a directory below `run`, written down before it is made: `network.toml` what stands for all
+//! guests, `leases/SLOT.toml` what one has, `away/IMAGE.toml` the addresses of one that is away with its connections.
+//! So the next daemon takes back what a guest left that ended meanwhile.
 
+use crate::network::claims::Claims;
+use crate::network::host_ports::free_on_the_host;
 use crate::network::networks::NetworkError;
 use crate::network::settings::NetworkSettings;
+use crate::network::{macvlan, subnets};
 use crate::state::record;
 use pando_api::{Link, Protocol, Publication, Spec};
-use pando_guest::Places;
 use pando_kernel::Context;
 use pando_kernel::file::tree_removal::remove_tree;
-use pando_net::device;
-use pando_net::private::{self, Connection, Lease, Private, Published, Subnet, Turned, names};
+use pando_net::private::{self, Connection, Lease, Place, Private, Published, Subnet, Turned, names};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -51,13 +53,26 @@ struct State {
     away: BTreeMap<String, Away>,
 }
 
-/// The private network.
+/// What a network is made by.
+#[derive(Clone, Debug)]
+pub(crate) struct Definition {
+    /// Where what is known of it lies.
+    pub(crate) directory: PathBuf,
+    /// Letters in the names of its devices, which no other network has.
+    pub(crate) tag: String,
+    /// Its addresses, where they were decided when it was made.
+    pub(crate) subnet: Option<Subnet>,
+    /// Whether nothing leads out of it.
+    pub(crate) internal: bool,
+}
+
+/// A private network.
 #[derive(Debug)]
 pub(crate) struct PrivateNetwork {
-    directory: PathBuf,
-    tag: String,
+    definition: Definition,
     settings: NetworkSettings,
     state: Arc<Mutex<State>>,
+    claims: Arc<Mutex<Claims>>,
 }
 
 /// A guest that is to be connected.
@@ -71,27 +86,18 @@ pub(crate) struct Newcomer {
     pub(crate) returning: Option<String>,
 }
 
-/// Where what guests know by name lies.
-pub(crate) fn directory(places: &Places) -> PathBuf {
-    places.run().join("net")
-}
-
 impl PrivateNetwork {
-    pub(crate) fn new(places: &Places) -> Rc<Self> {
-        // Names of devices are short: five letters of the name that nobody else's cgroups have.
-        let field = places.field();
-        let tag = field[field.len() - 5..].to_owned();
-        let settings = NetworkSettings::read(places);
-        Rc::new(Self { directory: directory(places), tag, settings, state: Arc::default() })
+    pub(crate) fn new(definition: Definition, settings: NetworkSettings, claims: &Arc<Mutex<Claims>>) -> Rc<Self> {
+        Rc::new(Self { definition, settings, state: Arc::default(), claims: Arc::clone(claims) })
     }
 
     /// A copy of the network's state for another thread.
     pub(crate) fn work(&self) -> Work {
         Work {
-            directory: self.directory.clone(),
-            tag: self.tag.clone(),
+            definition: self.definition.clone(),
             settings: self.settings.clone(),
             state: Arc::clone(&self.state),
+            claims: Arc::clone(&self.claims),
         }
     }
 
@@ -119,7 +125,10 @@ impl PrivateNetwork {
     /// Connects a guest to the private network.
     pub(crate) async fn admit(&self, newcomer: Newcomer) -> Result<(), NetworkError> {
         self.blocking(move |work| match newcomer.spec.link {
-            Link::Macvlan => work.connect_to_device(&newcomer),
+            Link::Macvlan => {
+                work.write_resolver(&newcomer)?;
+                macvlan::connect(&newcomer)
+            }
             Link::Veth | Link::Netkit => work.admit(&newcomer),
         })
         .await
@@ -171,22 +180,38 @@ impl PrivateNetwork {
         }
     }
 
-    /// A guest's addresses, for `inspect`.
-    pub(crate) fn addresses(&self, slot: u32) -> Vec<IpAddr> {
+    /// A guest's addresses, for `inspect`. None if it is not on this network.
+    pub(crate) fn addresses(&self, slot: u32) -> Option<Vec<IpAddr>> {
         let work = self.work();
         let state = work.locked();
-        state.leases.get(&slot).map_or(Vec::new(), |lease| {
-            std::iter::once(IpAddr::V4(lease.four)).chain(lease.six.map(IpAddr::V6)).collect()
-        })
+        let lease = state.leases.get(&slot)?;
+        Some(std::iter::once(IpAddr::V4(lease.four)).chain(lease.six.map(IpAddr::V6)).collect())
+    }
+
+    /// Whether the host has devices for it.
+    pub(crate) fn stands(&self) -> bool {
+        self.work().locked().standing.is_some()
+    }
+
+    pub(crate) fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// What the device of a guest of this network was given.
+    pub(crate) fn place(&self, slot: u32) -> Option<(Place, [u8; 6])> {
+        let work = self.work();
+        let state = work.locked();
+        let (standing, lease) = (state.standing.as_ref()?, state.leases.get(&slot)?);
+        Some((work.network(standing).place(lease), lease.hardware()))
     }
 }
 
 /// The same, on a thread.
 pub(crate) struct Work {
-    directory: PathBuf,
-    tag: String,
+    definition: Definition,
     settings: NetworkSettings,
     state: Arc<Mutex<State>>,
+    claims: Arc<Mutex<Claims>>,
 }
 
 impl Work {
@@ -194,28 +219,36 @@ impl Work {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locked after the state, never before it.
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn network(&self, standing: &Standing) -> Private {
-        Private::new(&self.tag, standing.subnet)
+        Private::new(&self.definition.tag, standing.subnet, self.definition.internal)
     }
 
     fn lease_path(&self, slot: u32) -> PathBuf {
-        self.directory.join(LEASES).join(format!("{slot}.toml"))
+        self.definition.directory.join(LEASES).join(format!("{slot}.toml"))
     }
 
     fn away_path(&self, image: &str) -> PathBuf {
-        self.directory.join(AWAY).join(format!("{image}.toml"))
+        self.definition.directory.join(AWAY).join(format!("{image}.toml"))
     }
 
     fn adopt(&self, lives: &BTreeSet<u32>, images: &BTreeSet<String>) -> Result<(), NetworkError> {
         let mut state = self.locked();
-        let path = self.directory.join(NETWORK);
+        let path = self.definition.directory.join(NETWORK);
         if !path.exists() {
             return Ok(());
         }
         let standing: Standing = record::read_toml(&path)?;
         let network = self.network(&standing);
         state.standing = Some(standing.clone());
-        let entries = std::fs::read_dir(self.directory.join(LEASES)).into_iter().flatten().flatten();
+        if !self.definition.internal {
+            self.claims().forwards(&self.definition.tag, standing.turned.clone());
+        }
+        let entries = std::fs::read_dir(self.definition.directory.join(LEASES)).into_iter().flatten().flatten();
         for entry in entries {
             let lease: Lease = match record::read_toml(&entry.path()) {
                 Ok(lease) => lease,
@@ -225,6 +258,8 @@ impl Work {
                     continue;
                 }
             };
+            // They led there before: no other guest's can be in the way.
+            let _ = self.claims().publish(lease.number, &lease.names.join(" "), &lease.published);
             state.leases.insert(lease.number, lease);
         }
         if !network.exists()? {
@@ -242,7 +277,7 @@ impl Work {
 
     /// Guests that are away. One that runs did not come to be.
     fn adopt_away(&self, state: &mut State, images: &BTreeSet<String>) {
-        let entries = std::fs::read_dir(self.directory.join(AWAY)).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.definition.directory.join(AWAY)).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name().to_string_lossy().into_owned();
             let image = name.strip_suffix(".toml").filter(|image| images.contains(*image));
@@ -265,7 +300,8 @@ impl Work {
         lease.held = true;
         let (lease, away) = (lease.clone(), Away { four: lease.four });
         record::write_toml(&self.lease_path(slot), &lease)?;
-        std::fs::create_dir_all(self.directory.join(AWAY)).context(|| "making a place for who is away".into())?;
+        std::fs::create_dir_all(self.definition.directory.join(AWAY))
+            .context(|| "making a place for who is away".into())?;
         record::write_toml(&self.away_path(image), &away)?;
         state.away.insert(image.to_owned(), away);
         Ok(self.network(&standing).hold(&lease)?)
@@ -304,8 +340,14 @@ impl Work {
         let network = self.network(&standing);
         let lease = self.lease(&state, &standing.subnet, newcomer)?;
         free_on_the_host(&lease)?;
-        std::fs::create_dir_all(self.directory.join(LEASES)).context(|| "making a place for leases".into())?;
-        record::write_toml(&self.lease_path(newcomer.slot), &lease)?;
+        self.claims().publish(newcomer.slot, &newcomer.name, &lease.published)?;
+        let written = std::fs::create_dir_all(self.definition.directory.join(LEASES))
+            .context(|| "making a place for leases".into())
+            .and_then(|()| record::write_toml(&self.lease_path(newcomer.slot), &lease));
+        if let Err(error) = written {
+            self.claims().withdraw(newcomer.slot);
+            return Err(error.into());
+        }
         state.leases.insert(newcomer.slot, lease.clone());
         crate::crash::point("net.leased");
         let admitted = network.admit(&lease, newcomer.namespace.as_fd());
@@ -324,30 +366,27 @@ impl Work {
         if let Some(standing) = &state.standing {
             return Ok(standing.clone());
         }
-        let mut subnet = private::choose(&device::devices()?, self.seed());
-        if let Some(named) = &self.settings.private {
-            let six = subnet.as_ref().ok().and_then(|chosen| chosen.six);
-            subnet = named.parse::<Subnet>().map(|named| Subnet { six, ..named });
-        }
-        let mut subnet = subnet?;
-        subnet.six = subnet.six.filter(|_| has_ipv6());
-        let standing = Standing { subnet, turned: Turned::needed() };
-        std::fs::create_dir_all(&self.directory).context(|| format!("making {}", self.directory.display()))?;
-        record::write_toml(&self.directory.join(NETWORK), &standing)?;
+        let subnet = subnets::decide(&self.definition, &self.settings, &self.claims().taken())?;
+        let turned = match self.definition.internal {
+            true => Turned::default(),
+            false => self.claims().forward(&self.definition.tag, Turned::needed),
+        };
+        let standing = Standing { subnet, turned };
+        // From here on whoever finds it half made takes it back.
         state.standing = Some(standing.clone());
-        let made = self.network(&standing).make(&standing.turned).and_then(|()| standing.turned.on());
-        if let Err(error) = made {
+        let made = self.make(&standing);
+        if made.is_err() {
             let _ = self.remove(state);
-            return Err(error.into());
         }
-        Ok(standing)
+        made.map(|()| standing)
     }
 
-    /// Of the tag, and so the same from one daemon to the next.
-    fn seed(&self) -> u64 {
-        let machine = std::fs::read("/etc/machine-id").unwrap_or_default();
-        let bytes = machine.iter().chain(self.tag.as_bytes());
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    fn make(&self, standing: &Standing) -> Result<(), NetworkError> {
+        let directory = &self.definition.directory;
+        std::fs::create_dir_all(directory).context(|| format!("making {}", directory.display()))?;
+        record::write_toml(&directory.join(NETWORK), standing)?;
+        self.network(standing).make(&standing.turned)?;
+        Ok(standing.turned.on()?)
     }
 
     fn lease(&self, state: &State, subnet: &Subnet, newcomer: &Newcomer) -> Result<Lease, NetworkError> {
@@ -356,44 +395,18 @@ impl Work {
         let others = state.away.values().filter(|away| Some(*away) != back).map(|away| away.four);
         let taken = state.leases.values().map(|lease| lease.four).chain(others);
         let taken: BTreeSet<u32> = taken.filter_map(|four| subnet.number_of(four)).collect();
-        let number = match back.and_then(|away| subnet.number_of(away.four)).or(wanted(spec, subnet)?) {
+        let number = match back.and_then(|away| subnet.number_of(away.four)).or(subnets::wanted(spec, subnet)?) {
             Some(number) if taken.contains(&number) => return Err(NetworkError::Leased(subnet.host(number).0)),
             Some(number) => number,
             None => private::free(subnet, &taken, name)?,
         };
         let (four, six) = subnet.host(number);
         let published: Vec<_> = spec.publish.iter().map(published).collect();
-        for (other, one) in state.leases.values().flat_map(|lease| lease.published.iter().map(move |one| (lease, one)))
-        {
-            if published.iter().any(|own| own.conflicts_with(one)) {
-                return Err(NetworkError::Published(one.host, other.names.first().cloned().unwrap_or_default()));
-            }
-        }
         let mut names = vec![name.clone()];
         names.extend(spec.hostname.clone().filter(|host| host != name && is_host_name(host)));
         let connection = if spec.link == Link::Netkit { Connection::Netkit } else { Connection::Veth };
-        Ok(Lease { number: *slot, names, connection, four, six, published, class: 0, held: back.is_some() })
-    }
-
-    fn connect_to_device(&self, newcomer: &Newcomer) -> Result<(), NetworkError> {
-        let devices = device::devices()?;
-        let mut own = Vec::new();
-        let mut parent = None;
-        for address in &newcomer.spec.addresses {
-            let place = pando_net::placement::place(&devices, address.ip, address.prefix, address.device.as_deref())?;
-            let on = place.put_on.ok_or(NetworkError::OfTheHost(address.ip))?;
-            parent = parent.or(Some(on));
-            own.push(place.own);
-        }
-        let parent = parent.and_then(|index| devices.iter().find(|device| device.index == index));
-        let parent = parent.ok_or(NetworkError::NoAddress)?;
-        let routes = device::default_routes()?.into_iter().filter(|(device, _)| *device == parent.index);
-        let gateways: Vec<IpAddr> = routes
-            .filter_map(|(_, gateway)| gateway)
-            .filter(|gateway| own.iter().any(|own| own.ip.is_ipv4() == gateway.is_ipv4()))
-            .collect();
-        self.write_resolver(newcomer)?;
-        Ok(private::connect_to_device(&parent.name, &own, &gateways, newcomer.namespace.as_fd())?)
+        let knows = spec.add_host.iter().map(|entry| (entry.name.clone(), entry.ip)).collect();
+        Ok(Lease { number: *slot, names, connection, four, six, knows, published, class: 0, held: back.is_some() })
     }
 
     fn dismiss(&self, slot: u32) -> Result<(), NetworkError> {
@@ -402,11 +415,13 @@ impl Work {
 
     fn release(&self, state: &mut State, slot: u32) -> Result<(), NetworkError> {
         let Some(lease) = state.leases.remove(&slot) else { return Ok(()) };
+        self.claims().withdraw(slot);
         if let Some(standing) = &state.standing {
             self.network(standing).dismiss(&lease)?;
         }
         let _ = std::fs::remove_file(self.lease_path(slot));
-        let _ = std::fs::remove_file(resolver_path(&self.directory, slot));
+        let _ = std::fs::remove_file(resolver_path(&self.definition.directory, slot));
+        let _ = std::fs::remove_file(hosts_path(&self.definition.directory, Some(slot)));
         self.write_names(state)
     }
 
@@ -421,20 +436,30 @@ impl Work {
 
     fn write_names(&self, state: &State) -> Result<(), NetworkError> {
         let Some(standing) = &state.standing else { return Ok(()) };
-        let path = self.directory.join("hosts");
         let text = names::hosts(standing.subnet.gateway().0, state.leases.values());
-        Ok(names::rewrite(&path, &text).context(|| format!("writing {}", path.display()))?)
+        let write =
+            |path: PathBuf, text: &str| names::rewrite(&path, text).context(|| format!("writing {}", path.display()));
+        write(hosts_path(&self.definition.directory, None), &text)?;
+        for lease in state.leases.values().filter(|lease| !lease.knows.is_empty()) {
+            let own: String = lease.knows.iter().map(|(name, ip)| format!("{ip} {name}\n")).collect();
+            write(hosts_path(&self.definition.directory, Some(lease.number)), &format!("{text}{own}"))?;
+        }
+        Ok(())
     }
 
     fn write_resolver(&self, newcomer: &Newcomer) -> Result<(), NetworkError> {
         /// systemd-resolved keeps the servers that it asks itself here.
         const BEHIND: &str = "/run/systemd/resolve/resolv.conf";
         let own = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-        let host =
-            if own.contains("nameserver 127.0.0.53") { std::fs::read_to_string(BEHIND).unwrap_or(own) } else { own };
-        let path = resolver_path(&self.directory, newcomer.slot);
+        let host = match own.contains("nameserver 127.0.0.53") {
+            // None of the host's is reached from there.
+            _ if self.definition.internal => String::new(),
+            true => std::fs::read_to_string(BEHIND).unwrap_or(own),
+            false => own,
+        };
+        let path = resolver_path(&self.definition.directory, newcomer.slot);
         let what = || format!("writing {}", path.display());
-        std::fs::create_dir_all(&self.directory).context(what)?;
+        std::fs::create_dir_all(&self.definition.directory).context(what)?;
         Ok(names::rewrite(&path, &names::resolver(&host, &newcomer.spec.dns)).context(what)?)
     }
 
@@ -447,10 +472,21 @@ impl Work {
     fn remove(&self, state: &mut State) -> Result<(), NetworkError> {
         let Some(standing) = state.standing.take() else { return Ok(()) };
         self.network(&standing).remove()?;
-        standing.turned.off()?;
-        remove_tree(&self.directory).context(|| format!("removing {}", self.directory.display()))?;
+        // None that comes meanwhile is told that it is on, and finds it off.
+        let mut claims = self.claims();
+        if let Some(turned) = claims.stop_forwarding(&self.definition.tag) {
+            turned.off()?;
+        }
+        drop(claims);
+        remove_tree(&self.definition.directory)
+            .context(|| format!("removing {}", self.definition.directory.display()))?;
         Ok(())
     }
+}
+
+/// Where the hosts file lies that all guests see, or that of a guest that knows more names than the others.
+pub(crate) fn hosts_path(directory: &Path, slot: Option<u32>) -> PathBuf {
+    slot.map_or_else(|| directory.join("hosts"), |slot| directory.join(format!("hosts-{slot}")))
 }
 
 /// Where a guest's resolver configuration lies.
@@ -458,46 +494,8 @@ pub(crate) fn resolver_path(directory: &Path, slot: u32) -> PathBuf {
     directory.join(format!("resolv-{slot}.conf"))
 }
 
-fn has_ipv6() -> bool {
-    std::fs::read_to_string("/proc/sys/net/ipv6/conf/default/disable_ipv6").is_ok_and(|text| text.trim() == "0")
-}
-
-/// The address that the user chose.
-fn wanted(spec: &Spec, subnet: &Subnet) -> Result<Option<u32>, NetworkError> {
-    let Some(address) = spec.addresses.first() else { return Ok(None) };
-    let number = match address.ip {
-        IpAddr::V4(four) => subnet.number_of(four),
-        IpAddr::V6(_) => None,
-    };
-    number.map(Some).ok_or(NetworkError::Outside(address.ip, subnet.four, subnet.length))
-}
-
 fn published(one: &Publication) -> Published {
     Published { ip: one.ip, host: one.host, guest: one.guest, udp: one.protocol == Protocol::Udp }
-}
-
-/// A server of the host's that holds a port would lose its clients to the guest.
-fn free_on_the_host(lease: &Lease) -> Result<(), NetworkError> {
-    for one in &lease.published {
-        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        for ip in one.ip.map_or(any.to_vec(), |ip| vec![ip]) {
-            let bound = if one.udp {
-                UdpSocket::bind((ip, one.host)).map(drop)
-            } else {
-                TcpListener::bind((ip, one.host)).map(drop)
-            };
-            match bound {
-                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                    return Err(NetworkError::HeldByHost(one.host));
-                }
-                Err(error) if one.ip.is_some() => {
-                    Err(error).context(|| format!("publishing port {} of {ip}", one.host))?
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 /// What may stand in a hosts file: a guest's own words could hold another line.

@@ -7,6 +7,9 @@ use crate::state::guest::Guest;
 use pando_api::{Fault, GuestUse, MachineUse, Reply, Sample};
 use pando_guest::GuestName;
 use pando_guest::Places;
+use pando_kernel::file::proc_file;
+use pando_kernel::memory::ksm;
+use pando_kernel::process::held::HeldProcess;
 use pando_limit::ring::Ring;
 use pando_limit::usage::Usage;
 use std::rc::Rc;
@@ -67,11 +70,12 @@ fn usage(resources: &Resources, name: &GuestName) -> Option<Usage> {
 
 fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> Sample {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let pid = guest.running.borrow().as_ref().map(|running| running.pid);
+    let first = guest.running.borrow().as_ref().map(|running| running.first.clone());
     let own_network = !guest.spec.borrow().network.is_the_hosts();
     let counted = guest.running.borrow().as_ref().and_then(|running| bandwidth.counted(running.slot));
     let counted = counted.map(|counted| (number(counted.received), number(counted.sent)));
-    let (received, sent) = counted.or_else(|| pid.filter(|_| own_network).map(traffic)).unwrap_or_default();
+    let (received, sent) =
+        counted.or_else(|| first.filter(|_| own_network).map(|first| traffic(&first))).unwrap_or_default();
     Sample {
         time_ms: crate::state::events::now_ms(),
         cpu_ms: number(usage.cpu_ns / 1_000_000),
@@ -90,8 +94,8 @@ fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> 
 }
 
 /// Bytes received and sent by all devices but the loopback of a process's network namespace.
-fn traffic(pid: i32) -> (i64, i64) {
-    let text = pando_kernel::file::proc_file::text(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+fn traffic(first: &HeldProcess) -> (i64, i64) {
+    let text = first.opened(|pid| proc_file::text(format!("/proc/{pid}/net/dev"))).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
     lines.fold((0, 0), |(received, sent), (_, numbers)| {
         let numbers: Vec<i64> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -149,8 +153,24 @@ fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> 
         net_reserve: bits(granted.reserve),
         net_limit: bits(granted.limit),
         net_limit_in: bits(granted.limit_in),
+        working_set: Some(number(usage.memory.saturating_sub(usage.inactive))),
+        merged: merged(daemon, guest).map(number),
+        reclaimed: daemon.reclaiming.taken_from(guest).map(number),
         history: kept.iter().map(unpack).collect(),
     })
+}
+
+/// Bytes of a guest's memory that are one with equal pages of others. Where nothing was merged on this machine no
+/// process is asked.
+fn merged(daemon: &Daemon, guest: &Guest) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    if ksm::counters().is_ok_and(|counters| counters.pages_shared == 0) {
+        return None;
+    }
+    let slot = guest.running.borrow().as_ref()?.slot;
+    let pids = crate::state::processes::pids(&daemon.field, slot);
+    let pages: Vec<u64> = pids.into_iter().filter_map(|pid| ksm::merged_pages(pid).ok()).collect();
+    (!pages.is_empty()).then(|| pages.iter().sum::<u64>() * PAGE)
 }
 
 /// A sample as the ring keeps it.

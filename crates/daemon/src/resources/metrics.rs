@@ -3,13 +3,16 @@
 
 use crate::state::daemon::Daemon;
 use pando_api::Reply;
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
 
 /// The longest question, and how long one may take to ask it and to take the answer.
 const LONGEST: usize = 8 << 10;
@@ -42,17 +45,37 @@ async fn serve_at(daemon: &Rc<Daemon>, listen: Option<String>) {
     std::future::pending().await
 }
 
+/// How many are answered at once: one that says nothing keeps no other out.
+const CLIENTS: usize = 16;
+
 async fn on_path(daemon: &Rc<Daemon>, path: &Path) -> io::Result<()> {
     // An earlier daemon's; one that answers is somebody else's.
     if std::os::unix::net::UnixStream::connect(path).is_err() && is_socket(path) {
         std::fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = UnixListener::from_std(private_listener(path)?)?;
+    let clients = Arc::new(Semaphore::new(CLIENTS));
     loop {
+        let turn = Arc::clone(&clients).acquire_owned().await.map_err(io::Error::other)?;
         let (stream, _) = listener.accept().await?;
-        answer(daemon, stream).await;
+        let daemon = Rc::clone(daemon);
+        tokio::task::spawn_local(async move {
+            answer(&daemon, stream).await;
+            drop(turn);
+        });
     }
+}
+
+/// Listens at a path that is its owner's alone from its beginning: the directory may be others', who would put
+/// something else there before its mode was changed by its path.
+fn private_listener(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // bind(2) makes the file with what the socket has.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 16)?;
+    Ok(socket.into())
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -62,9 +85,15 @@ fn is_socket(path: &Path) -> bool {
 
 async fn on_address(daemon: &Rc<Daemon>, address: &str) -> io::Result<()> {
     let listener = TcpListener::bind(address).await?;
+    let clients = Arc::new(Semaphore::new(CLIENTS));
     loop {
+        let turn = Arc::clone(&clients).acquire_owned().await.map_err(io::Error::other)?;
         let (stream, _) = listener.accept().await?;
-        answer(daemon, stream).await;
+        let daemon = Rc::clone(daemon);
+        tokio::task::spawn_local(async move {
+            answer(&daemon, stream).await;
+            drop(turn);
+        });
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub(crate) mod accounting;
 pub(crate) mod accounts;
+pub(crate) mod admission;
 pub mod exposition;
 pub(crate) mod governing;
 mod held;
@@ -15,6 +16,8 @@ pub(crate) mod kills;
 pub(crate) mod metrics;
 pub(crate) mod metrics_settings;
 pub(crate) mod open_files;
+pub(crate) mod page_sharing;
+pub(crate) mod reclaiming;
 mod shared_memory;
 mod tenant;
 pub(crate) mod views;
@@ -32,6 +35,7 @@ use pando_guest::policy::{grants, profile};
 use pando_guest::settings::Settings;
 use pando_guest::{GuestName, Places};
 use pando_kernel::cgroup::{Field, Seat};
+use pando_kernel::process::held::HeldProcess;
 use pando_limit::apply::{self, ApplyError};
 use pando_limit::block_device::Device;
 use pando_limit::entitlement::{Claim, Scale};
@@ -188,9 +192,9 @@ impl Resources {
     }
 
     /// Sets those limits that a guest's first process brings the place for; `owner` is its root on the host.
-    pub(crate) fn born(&self, name: &GuestName, (pid, owner): (i32, u32)) -> Result<(), Fault> {
+    pub(crate) fn born(&self, name: &GuestName, (first, owner): (&HeldProcess, u32)) -> Result<(), Fault> {
         let Some(limits) = self.with(name, |tenant| tenant.limits.clone()) else { return Ok(()) };
-        shared_memory::bound(pid, owner, &limits, None)
+        shared_memory::bound(first, owner, &limits, None)
             .map_err(|error| failure::call("setting memory.sysv", name.as_ref(), &error))
     }
 
@@ -204,13 +208,14 @@ impl Resources {
     /// Changes the limits of a guest that runs: all of them, or none. What it was granted is not lost where the new
     /// cannot be had.
     pub(crate) fn change(&self, name: &GuestName, spec: &Spec, running: &Running) -> Result<(), Fault> {
-        let (pid, owner) = (running.pid, running.root());
+        let (first, owner) = (&running.first, running.root());
         let limits = self.admit(name, spec)?;
         let mut tenants = self.tenants.borrow_mut();
         let Some(tenant) = tenants.get_mut(name) else { return Ok(()) };
         let settings = self.plan(&limits, &tenant.groups).map_err(refused)?;
         apply::replace(&tenant.settings, &settings, &tenant.groups).map_err(|error| not_set(name, &error))?;
-        shared_memory::bound(pid, owner, &limits, Some(&tenant.limits))
+        crate::crash::point("set.applied");
+        shared_memory::bound(first, owner, &limits, Some(&tenant.limits))
             .map_err(|error| failure::call("changing memory.sysv", name.as_ref(), &error))?;
         let was_prompt = tenant.limits.cpu.reserve.is_some();
         (tenant.settings, tenant.limits) = (settings, limits);
@@ -220,7 +225,7 @@ impl Resources {
         }
         let more = self.views.change(name, running.slot, tenant, &self.machine, running.started);
         if let Some(mounts) = running.mounts.borrow().as_ref()
-            && let Err(error) = views::attach(more, pid, mounts.as_fd())
+            && let Err(error) = views::attach(more, first, mounts.as_fd())
         {
             tracing::warn!(%error, guest = %name, "it sees the host's numbers there until it is started again");
         }

@@ -1,9 +1,9 @@
 //! The loop that keeps guests within the number of files that they may have open together.
 
-use crate::resources::Resources;
+use crate::resources::{Resources, Tenant};
 use crate::state::events::Events;
 use pando_guest::GuestName;
-use pando_limit::open_files::{Deed, EVERY, OpenFiles};
+use pando_limit::open_files::{Deed, EVERY, Look, OpenFiles};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -25,7 +25,14 @@ pub(crate) async fn govern(resources: Rc<Resources>, events: Events) {
         }
         for (name, most) in limited {
             let files = known.entry(name.clone()).or_default();
-            let Some(deed) = resources.with(&name, |tenant| files.look(&tenant.groups, most)) else { continue };
+            let look = |tenant: &Tenant| match files.look(&tenant.groups, most) {
+                Look::Done(deed) => deed,
+                Look::TooMany(victim) => {
+                    crate::crash::point("files.counted");
+                    victim.end(&tenant.groups)
+                }
+            };
+            let Some(deed) = resources.with(&name, look) else { continue };
             let told = match deed {
                 Deed::Nothing | Deed::Lifted => continue,
                 Deed::Bounded { open } => {

@@ -1,5 +1,6 @@
 //! System V shared memory: bounded by a setting of the guest's IPC namespace, which is made from inside it.
 
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{CallError, Context};
 use pando_limit::Limits;
 use rustix::process::Uid;
@@ -14,16 +15,22 @@ const USUAL: u64 = u64::MAX - (1 << 24);
 /// In pages, for the IPC namespace of whoever opens it.
 const FILE: &str = "/proc/sys/kernel/shmall";
 
-/// Bounds what the processes in the IPC namespace of `pid`, whose root is `owner` on the host, may have of it, if
-/// `limits` or the limits `before` speak of it.
-pub(crate) fn bound(pid: i32, owner: u32, limits: &Limits, before: Option<&Limits>) -> Result<(), CallError> {
+/// Bounds what the processes in the IPC namespace of a first process may have of it, if `limits` or the limits `before`
+/// speak of it. `owner` is their root on the host.
+pub(crate) fn bound(
+    first: &HeldProcess,
+    owner: u32,
+    limits: &Limits,
+    before: Option<&Limits>,
+) -> Result<(), CallError> {
     let wanted = limits.memory.sysv;
     if wanted.is_none() && before.is_none_or(|before| before.memory.sysv.is_none()) {
         return Ok(());
     }
     let pages = wanted.map_or(USUAL, |bytes| bytes.div_ceil(rustix::param::page_size() as u64));
+    let first = first.clone();
     let write = move || -> io::Result<()> {
-        let namespace = File::open(format!("/proc/{pid}/ns/ipc"))?;
+        let namespace = first.namespace("ipc")?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::InterProcessCommunication))?;
         // Newer kernels let the namespace's root alone write there, older ones the host's.
         rustix::thread::set_thread_res_uid(None, Some(Uid::from_raw(owner)), None)?;

@@ -78,10 +78,35 @@ pub(crate) async fn watch(daemon: Rc<Daemon>) {
         if daemon.resources.watch.is_wanting(&scene) {
             scene.tenants = tenants(&daemon);
         }
-        if let Some((step, why)) = daemon.resources.watch.decide(&scene) {
+        let step = daemon.resources.watch.decide(&scene);
+        if let Some((step, why)) = step
+            && (rules.dry_run || is_due(&daemon, &step, &why, rules.notice).await)
+        {
             take(&daemon, step, why, rules.dry_run).await;
         }
     }
+}
+
+/// Tells of a step before it is taken, where a guest is to be frozen, restarted or stopped; whether memory is still
+/// wanting once the notice has run out.
+async fn is_due(daemon: &Daemon, step: &Step<GuestName>, why: &str, notice: u64) -> bool {
+    if !step.is_grave() {
+        return true;
+    }
+    let guest = step.whom().as_ref();
+    let when = if notice == 0 { "now".to_owned() } else { format!("in {notice} s") };
+    daemon.events.tell(guest, "watchdog-notice", Some(format!("{} {when}: {why}", step.word())));
+    if notice == 0 {
+        return true;
+    }
+    tokio::time::sleep(Duration::from_secs(notice)).await;
+    let watch = &daemon.resources.watch;
+    let is_due = watch.is_wanting(&machine(&daemon.resources));
+    if !is_due {
+        watch.dog.borrow_mut().spared();
+        daemon.events.tell(guest, "watchdog", Some(format!("spared: no {} is needed any more", step.word())));
+    }
+    is_due
 }
 
 /// An earlier daemon may have frozen somebody and not lived to thaw him.
@@ -103,13 +128,15 @@ fn machine(resources: &Resources) -> Scene<GuestName> {
 
 fn tenants(daemon: &Daemon) -> Vec<Tenant<GuestName>> {
     let resources = &daemon.resources;
-    let names: Vec<GuestName> = daemon.guests.borrow().keys().cloned().collect();
-    let tenants = names.into_iter().filter_map(|key| {
-        let (memory, reserve) = resources
-            .with(&key, |tenant| (Usage::memory(&tenant.groups), tenant.limits.memory.reserve.unwrap_or(0)))?;
-        Some(Tenant { key, memory, reserve })
-    });
-    tenants.collect()
+    let guests: Vec<Rc<Guest>> = daemon.guests.borrow().values().cloned().collect();
+    let tenant = |guest: &Rc<Guest>| {
+        let (key, began) = (guest.name.clone(), guest.running.borrow().as_ref().map_or(0, |running| running.started));
+        resources.with(&guest.name, |tenant| {
+            let (reserve, shares) = (tenant.limits.memory.reserve.unwrap_or(0), tenant.limits.cpu.effective_share());
+            Tenant { key, memory: Usage::memory(&tenant.groups), reserve, began, shares }
+        })
+    };
+    guests.iter().filter_map(tenant).collect()
 }
 
 /// Takes a step, and tells of it. What fails is told too: the next look will find that it was of no avail.

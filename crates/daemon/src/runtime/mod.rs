@@ -2,6 +2,7 @@
 
 pub(crate) mod descriptors;
 pub(crate) mod idle;
+pub(crate) mod image_turns;
 pub(crate) mod memory_trim;
 pub(crate) mod process_end;
 pub(crate) mod readable;

@@ -59,6 +59,10 @@ impl Count {
         self.0.get() == 0
     }
 
+    pub(crate) fn is_fewer_than(&self, bound: usize) -> bool {
+        self.0.get() < bound
+    }
+
     pub(crate) fn is_one(&self) -> bool {
         self.0.get() == 1
     }

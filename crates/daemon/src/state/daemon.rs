@@ -4,9 +4,12 @@ use crate::failure;
 use crate::logs::Logs;
 use crate::network::bandwidth::Bandwidth;
 use crate::network::networks::Networks;
-use crate::network::private_network::PrivateNetwork;
+use crate::network::private_networks::PrivateNetworks;
 use crate::resources::Resources;
+use crate::resources::admission::Admission;
 use crate::resources::metrics_settings::MetricsSettings;
+use crate::resources::page_sharing::PageSharing;
+use crate::resources::reclaiming::Reclaiming;
 use crate::runtime::descriptors::SpareDescriptors;
 use crate::runtime::idle::Idle;
 use crate::runtime::spin_wait::Count;
@@ -14,6 +17,7 @@ use crate::state::events::Events;
 use crate::state::guest::Guest;
 use crate::state::image::HeldImage;
 use crate::state::lives::Lives;
+use crate::state::pulled_images::PulledImages;
 use crate::state::unsettled::Unsettled;
 use crate::warm::pool::Pool;
 use crate::warm::ready_files::ReadyFiles;
@@ -49,6 +53,8 @@ pub(crate) struct Daemon {
     pub(crate) images: RefCell<BTreeMap<String, Arc<HeldImage>>>,
     /// How many of them are being written to the disk.
     pub(crate) keeping: Cell<usize>,
+    /// Images of registries that are here.
+    pub(crate) pulled: PulledImages,
     /// Names of guests that are being made.
     pub(crate) making: RefCell<HashSet<GuestName>>,
     pub(crate) pool: Rc<Pool>,
@@ -68,8 +74,8 @@ pub(crate) struct Daemon {
     pub(crate) networks: Rc<Networks>,
     /// What is withheld of connections to guests that are frozen.
     pub(crate) withholding: Arc<Withholding>,
-    /// Who is on the private network.
-    pub(crate) private: Rc<PrivateNetwork>,
+    /// Who is on which private network.
+    pub(crate) private: Rc<PrivateNetworks>,
     /// Who is granted what of the devices.
     pub(crate) bandwidth: Bandwidth,
     /// The layers of guests, by content.
@@ -80,6 +86,12 @@ pub(crate) struct Daemon {
     pub(crate) noting: RefCell<HashSet<LayerId>>,
     pub(crate) events: Events,
     pub(crate) resources: Rc<Resources>,
+    /// Pages that are shared again.
+    pub(crate) page_sharing: PageSharing,
+    /// Who is admitted, and what guests come to.
+    pub(crate) admission: Admission,
+    /// Memory that is taken back.
+    pub(crate) reclaiming: Reclaiming,
     /// The logs of guests.
     pub(crate) logs: Rc<Logs>,
     /// Where metrics are served.
@@ -94,6 +106,10 @@ pub(crate) struct Daemon {
     pub(crate) starting: Count,
     /// How many clones are being made now.
     pub(crate) cloning: Count,
+    /// How many images are being read from clients now.
+    pub(crate) importing: Count,
+    /// How many images are being written to clients now.
+    pub(crate) exporting: Count,
     /// This boot's identity.
     pub(crate) boot: String,
     /// Counts the guests that were given no name.
@@ -130,21 +146,26 @@ impl Daemon {
         let store = Arc::new(LayerStore::new(places.store()));
         let roots = ReadyRoots::new(&places, &pool, &files, &idle, &store, unified);
         let logs = Rc::new(Logs::new(&settings));
+        let boot = crate::state::record::boot();
         let standby_clones = StandbyClones::new(&roots, &logs, &field, &idle);
         Ok(Rc::new(Self {
             task_iterator: Arc::new(LazyLock::new(task_iterator)),
             touched: Arc::new(LazyLock::new(touched)),
             resources: Rc::new(Resources::new(&field, &places, &settings)),
+            admission: Admission::new(&places, &settings),
+            reclaiming: Reclaiming::new(&settings),
+            page_sharing: PageSharing::new(&places, &boot, &settings),
             logs,
             metrics: watch::Sender::new(MetricsSettings::read(&settings).0),
             settings: RefCell::new(settings),
             guests: RefCell::default(),
             images: RefCell::default(),
+            pulled: PulledImages::default(),
             keeping: Cell::new(0),
             making: RefCell::default(),
             networks: Networks::new(&places, &field),
             withholding: Arc::new(Withholding::at(Pins::at(places.run().join("withheld")))),
-            private: PrivateNetwork::new(&places),
+            private: PrivateNetworks::new(&places),
             bandwidth: Bandwidth::new(&places),
             roots,
             transaction_reserve: TransactionReserve::new(&places),
@@ -155,7 +176,7 @@ impl Daemon {
             collecting: Cell::new(false),
             noting: RefCell::default(),
             events: Events::new(),
-            boot: crate::state::record::boot(),
+            boot,
             unnamed: Cell::new(0),
             unsettled: Unsettled::new(&places, idle.clone()),
             troubled: Notify::new(),
@@ -167,6 +188,8 @@ impl Daemon {
             lives: Lives::new(),
             starting: Count::default(),
             cloning: Count::default(),
+            importing: Count::default(),
+            exporting: Count::default(),
             places,
         }))
     }

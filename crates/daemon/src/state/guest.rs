@@ -4,15 +4,16 @@ use crate::failure;
 use crate::init::link::Link;
 use crate::state::damage::Damage;
 use crate::state::ending::Ending;
+use crate::state::image::Checkpoint;
 use crate::state::record;
 use crate::state::record::{GuestRecord, LOG, RECORD, RunRecord};
 use crate::state::restarts::Restarts;
-use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
+use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Health, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
-use pando_kernel::process::pidfd;
+use pando_kernel::process::held::HeldProcess;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -36,7 +37,9 @@ pub(crate) struct Guest {
     /// Tells those who wait to do something that nothing is being done any more.
     freed: Notify,
     /// The process that is about to be its first, while it starts.
-    beginning: RefCell<Option<OwnedFd>>,
+    beginning: RefCell<Option<HeldProcess>>,
+    /// Whether it was killed before there was a process that could be: the start that is under way ends with it.
+    pub(crate) is_doomed: Cell<bool>,
     /// Whether nobody may enter it yet.
     closed: Cell<bool>,
     /// The image that it comes back from, with connections, until it has them.
@@ -48,8 +51,14 @@ pub(crate) struct Guest {
     /// What is wrong with its files.
     pub(crate) damage: RefCell<Option<Damage>>,
     pub(crate) restarts: Restarts,
+    /// What came of its health checks in this run.
+    pub(crate) health: RefCell<Option<Health>>,
+    /// Tells whoever asks how it is that it is to be asked otherwise.
+    pub(crate) is_asked_otherwise: Notify,
     /// Whether somebody has paused it.
     pub(crate) paused: Cell<bool>,
+    /// The image that it was frozen into last, in this run.
+    pub(crate) frozen_as: RefCell<Option<Checkpoint>>,
 }
 
 /// A guest that an earlier daemon left running, and that this one cannot work with yet.
@@ -68,9 +77,8 @@ pub(crate) struct Running {
     pub(crate) link: Rc<Link>,
     /// The shim's process.
     pub(crate) shim: OwnedFd,
-    /// The pid of the guest's first process.
-    pub(crate) pid: i32,
-    pub(crate) process: OwnedFd,
+    /// The guest's first process.
+    pub(crate) first: HeldProcess,
     /// Its user namespace, if it has one of its own.
     pub(crate) namespace: Option<OwnedFd>,
     /// Its mounts, held so that they are taken down by the daemon, at leisure, and not by the first process on its way
@@ -81,7 +89,7 @@ pub(crate) struct Running {
     /// Whether it runs for an errand of Pando's, and not its own command.
     pub(crate) errand: bool,
     /// Processes that clients started in it, by host pid: those that they may signal.
-    pub(crate) started_by_clients: RefCell<HashSet<i32>>,
+    pub(crate) started_by_clients: RefCell<HashMap<i32, HeldProcess>>,
     /// Where its first process says that the command has ended, until somebody listens there.
     pub(crate) word: RefCell<Option<OwnedFd>>,
     /// How many of its processes the kernel had killed for want of memory when it ended.
@@ -98,7 +106,7 @@ impl Running {
 
     /// Whether anything runs in it, or is just about to, that its first process did not begin.
     pub(crate) fn has_visitors(&self) -> bool {
-        self.link.is_launching() || self.started_by_clients.borrow().iter().any(|pid| *pid != self.pid)
+        self.link.is_launching() || self.started_by_clients.borrow().keys().any(|pid| *pid != self.first.pid())
     }
 }
 
@@ -126,14 +134,28 @@ impl Guest {
             doing: Cell::new(None),
             freed: Notify::new(),
             beginning: RefCell::default(),
+            is_doomed: Cell::default(),
             closed: Cell::new(false),
             returning: RefCell::default(),
             ends: watch::Sender::new(0),
             unreached: RefCell::default(),
             damage: RefCell::default(),
             restarts: Restarts::default(),
+            health: RefCell::default(),
+            is_asked_otherwise: Notify::new(),
             paused: Cell::new(false),
+            frozen_as: RefCell::default(),
         })
+    }
+
+    /// The image that its memory is most like: that it was frozen into last, or came out of.
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        let came_of = || {
+            let record = self.record.borrow();
+            let image = record.source.strip_prefix("image:")?.to_owned();
+            Some(Checkpoint { image, created: record.image_created? })
+        };
+        self.frozen_as.borrow().clone().or_else(came_of)
     }
 
     /// The directory that its files lie in.
@@ -168,7 +190,7 @@ impl Guest {
 
     /// Somebody wants it to run, or to be at rest: what its restart policy goes by from now on, and the next daemon's.
     pub(crate) fn is_wanted(&self, places: &Places, up: bool) {
-        self.restarts.give_up();
+        self.restarts.is_wanted_up(up);
         let mut record = self.record.borrow_mut();
         let up = up && !self.spec.borrow().restart.is_no();
         if (record.up, record.restarts) == (up, 0) {
@@ -216,7 +238,11 @@ impl Guest {
     }
 
     /// Notes which process is to be its first, until what this gives is dropped. Killed, it ends the start.
-    pub(crate) fn begins_with(self: &Rc<Self>, process: OwnedFd) -> Beginning {
+    pub(crate) fn begins_with(self: &Rc<Self>, process: HeldProcess) -> Beginning {
+        if self.is_doomed.take() {
+            // That it has ended already is as well.
+            let _ = process.signal(libc::SIGKILL);
+        }
         *self.beginning.borrow_mut() = Some(process);
         Beginning(Rc::clone(self))
     }
@@ -224,10 +250,14 @@ impl Guest {
     /// Sends a signal to its first process, or kills what is about to be that; whether there was one.
     pub(crate) fn signal(&self, number: i32) -> std::io::Result<bool> {
         if let Some(running) = &*self.running.borrow() {
-            return pidfd::send_signal(&running.process, number).map(|()| true);
+            return running.first.signal(number).map(|()| true);
         }
         match &*self.beginning.borrow() {
-            Some(process) if number == libc::SIGKILL => pidfd::send_signal(process, number).map(|()| true),
+            Some(process) if number == libc::SIGKILL => process.signal(number).map(|()| true),
+            None if number == libc::SIGKILL && self.state.get() == GuestState::Starting => {
+                self.is_doomed.set(true);
+                Ok(true)
+            }
             _ => Ok(false),
         }
     }
@@ -317,13 +347,14 @@ impl Guest {
             name: self.name.to_string(),
             state: self.state.get(),
             paused: self.paused.get(),
-            pid: running.as_ref().map(|running| running.pid),
+            pid: running.as_ref().map(|running| running.first.pid()),
             source: record.source.clone(),
             ephemeral: self.ephemeral,
             created: record.created,
             started: running.as_ref().map(|running| running.started),
             exit_code: record.exit_code,
             oom_kills: record.oom_kills,
+            health: self.health.borrow().clone(),
             restarts: Some(record.restarts).filter(|restarts| *restarts > 0),
             next_start: self.restarts.due(),
             labels: spec.labels.clone(),

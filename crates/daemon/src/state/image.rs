@@ -3,7 +3,6 @@
 use crate::failure;
 use crate::warm::ready_roots::{Ancestor, RootKind};
 use pando_api::{Boot, Fault, FaultKind, ImageStatus, Restart, Spec};
-use pando_freeze::image::Image;
 use pando_freeze::{
     Connection, Frozen, Generator, ImageFileError, Kind, LoadError, load, read_image_file, write_image_file,
 };
@@ -18,6 +17,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 
 /// The file that has the record, beside those of the processes.
 pub(crate) const ABOUT: &str = "about";
@@ -71,6 +71,19 @@ pub(crate) struct HeldImage {
     waking: Mutex<()>,
     /// Whether it is on the disk.
     kept: AtomicBool,
+    /// The image that its memory is most like, where it was frozen here.
+    parent: Option<Checkpoint>,
+    /// Whether it is being written to the disk.
+    is_being_kept: watch::Sender<bool>,
+}
+
+/// An image that a guest came out of, or was frozen into last: what it has in memory is most like that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// The image's name.
+    pub(crate) image: String,
+    /// When it was frozen: another may have its name by now.
+    pub(crate) created: i64,
 }
 
 /// Where an image on disk lies, and what its files are put together from.
@@ -96,7 +109,7 @@ impl ImageRecord {
             memory_kib: i64::try_from(frozen.image.memory() / 1024).unwrap_or(i64::MAX),
             pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
             connections: Vec::new(),
-            warnings: repeated_numbers(&frozen.generators).into_iter().chain(unheard(&frozen.image)).collect(),
+            warnings: repeated_numbers(&frozen.generators).into_iter().chain(unheard(frozen)).collect(),
             answer: None,
             unchecked: false,
             signed: None,
@@ -133,33 +146,39 @@ fn repeated_numbers(generators: &[Generator]) -> Option<String> {
     ))
 }
 
-/// What is said of clients whose servers have not accepted them, and to which they have sent something: nobody can look
-/// at that.
-fn unheard(image: &Image) -> Option<String> {
-    let count = image.unix.iter().filter(|socket| socket.is_reset).count();
-    (count > 0).then(|| {
-        format!(
-            "{count} connections by unix sockets that no server has accepted, with something sent, are reset in clones and in a restored guest; \
-             have the servers accept them before a freeze"
-        )
-    })
+/// What is said of clients whose servers have not accepted them, and to which they have sent something by TCP, where
+/// the kernel does not tell what.
+fn unheard(frozen: &Frozen) -> Option<String> {
+    let count = Some(frozen.unheard).filter(|count| *count > 0)?;
+    Some(format!(
+        "{count} connections by TCP from the guest to itself that no server has accepted, with something sent, are reset in clones and in a restored guest; \
+         have the servers accept them before a freeze"
+    ))
 }
 
 impl HeldImage {
     /// One that was just frozen, and is not on the disk yet.
-    pub(crate) fn frozen(name: String, record: ImageRecord, frozen: Frozen) -> Arc<Self> {
+    pub(crate) fn frozen(
+        name: String,
+        (record, frozen): (ImageRecord, Frozen),
+        parent: Option<Checkpoint>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name,
             record,
             frozen: Mutex::new(Some(Arc::new(frozen))),
             waking: Mutex::new(()),
             kept: AtomicBool::new(false),
+            parent,
+            is_being_kept: watch::Sender::new(false),
         })
     }
 
     /// One that is on the disk.
     pub(crate) fn kept(name: String, record: ImageRecord) -> Arc<Self> {
-        Arc::new(Self { name, record, frozen: Mutex::new(None), waking: Mutex::new(()), kept: AtomicBool::new(true) })
+        let (frozen, waking) = (Mutex::new(None), Mutex::new(()));
+        let (kept, is_being_kept) = (AtomicBool::new(true), watch::Sender::new(false));
+        Arc::new(Self { name, record, frozen, waking, kept, parent: None, is_being_kept })
     }
 
     pub(crate) fn is_kept(&self) -> bool {
@@ -198,17 +217,42 @@ impl HeldImage {
         Ok(Arc::clone(self.slot().insert(Arc::new(woken))))
     }
 
+    /// What holds it, for whoever gives that up: it is read from the disk when it is needed again.
+    pub(crate) fn release(&self) -> Option<Arc<Frozen>> {
+        self.slot().take()
+    }
+
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Frozen>>> {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes it to the disk, into a directory. Blocking.
-    pub(crate) fn keep(&self, directory: &Path) -> Result<(), CallError> {
+    /// Notes that it is being written to the disk, or is not any more.
+    pub(crate) fn set_being_kept(&self, is_being_kept: bool) {
+        self.is_being_kept.send_replace(is_being_kept);
+    }
+
+    /// Waits until nobody is writing it to the disk.
+    pub(crate) async fn is_no_longer_being_kept(&self) {
+        let _ = self.is_being_kept.subscribe().wait_for(|is_being_kept| !is_being_kept).await;
+    }
+
+    /// The image that its memory is most like.
+    pub(crate) fn parent(&self) -> Option<&Checkpoint> {
+        self.parent.as_ref()
+    }
+
+    /// What says which image this is, as long as there is one.
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { image: self.name.clone(), created: self.record.created }
+    }
+
+    /// Writes it to the disk, into a directory; of what a parent has, a directory too, only where it lies. Blocking.
+    pub(crate) fn keep(&self, directory: &Path, parent: Option<&Path>) -> Result<(), CallError> {
         let Some(frozen) = self.held() else {
             return Err(std::io::Error::other("its holder has ended"))
                 .context(|| format!("writing image '{}'", self.name));
         };
-        keep(directory, &self.record, &frozen)
+        keep(directory, (&self.record, &frozen), parent)
     }
 
     /// What of its first processes a clone has out of it.
@@ -286,11 +330,16 @@ impl Bed {
     }
 }
 
-/// Writes an image and the files that were frozen with it to the disk. Blocking.
-pub(crate) fn keep(directory: &Path, record: &ImageRecord, frozen: &Frozen) -> Result<(), CallError> {
+/// Writes an image and the files that were frozen with it to the disk; of what a parent has, a directory too, only
+/// where it lies. Blocking.
+pub(crate) fn keep(
+    directory: &Path,
+    (record, frozen): (&ImageRecord, &Frozen),
+    parent: Option<&Path>,
+) -> Result<(), CallError> {
     let what = || format!("writing {}", directory.display());
     std::fs::create_dir(directory).context(what)?;
-    frozen.keep(directory)?;
+    frozen.keep(directory, parent)?;
     record.write(directory)?;
     let directory = std::fs::File::open(directory).context(what)?;
     rustix::fs::syncfs(&directory).context(what)

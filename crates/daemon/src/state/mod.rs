@@ -9,6 +9,7 @@ pub(crate) mod image;
 pub(crate) mod image_records;
 pub(crate) mod lives;
 pub(crate) mod processes;
+pub(crate) mod pulled_images;
 pub(crate) mod record;
 pub(crate) mod restarts;
 pub(crate) mod state_disk;

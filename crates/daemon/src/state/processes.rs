@@ -3,18 +3,15 @@
 use crate::state::guest::Guest;
 use pando_api::ProcessEntry;
 use pando_guest::slot;
-use pando_kernel::cgroup::Field;
+use pando_kernel::cgroup::{Field, tree};
 use pando_kernel::namespace::id_map::IDS;
-use pando_kernel::process::{self, Process};
+use pando_kernel::process::{self, Process, held::HeldProcess};
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Milliseconds of a clock tick: USER_HZ is 100 on every architecture that Pando runs on.
 const TICK_MS: i64 = 10;
-
-/// How deep a guest's own groups are followed.
-const DEEPEST: usize = 64;
 
 /// One guest's processes.
 pub(crate) fn of_guest(field: &Field, guest: &Rc<Guest>) -> Vec<ProcessEntry> {
@@ -52,25 +49,25 @@ fn entry(guest: &str, process: &Process, inner: &HashMap<i32, i32>, first_id: Op
     }
 }
 
-/// The pids of a slot's guest; its shim, which is Pando's own, is not among them.
-pub(crate) fn pids(field: &Field, slot: u32) -> Vec<i32> {
+/// The group that a slot's guest has all its processes in, or below.
+fn group(field: &Field, slot: u32) -> Option<PathBuf> {
     let plot = field.plot(slot);
-    let mut found = Vec::new();
-    match plot.guest() {
-        Some(guest) => collect(&guest, 0, &mut found),
-        None => plot.paths().first().into_iter().for_each(|group| collect(group, 0, &mut found)),
-    }
-    found.sort_unstable();
-    found
+    plot.guest().or_else(|| plot.paths().first().cloned())
 }
 
-fn collect(group: &Path, depth: usize, found: &mut Vec<i32>) {
-    let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
-    let below = std::fs::read_dir(group).into_iter().flatten().flatten();
-    for entry in below {
-        if depth < DEEPEST && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            collect(&entry.path(), depth + 1, found);
-        }
+/// Those of some processes that are a slot's guest's still, whoever has got a pid of theirs.
+pub(crate) fn held(field: &Field, slot: u32, pids: &[i32]) -> Vec<HeldProcess> {
+    group(field, slot).map_or_else(Vec::new, |group| tree::held(&group, pids))
+}
+
+/// The pids of a slot's guest; its shim, which is Pando's own, is not among them.
+pub(crate) fn pids(field: &Field, slot: u32) -> Vec<i32> {
+    let Some(group) = group(field, slot) else { return Vec::new() };
+    let found = tree::members(&group, "cgroup.procs", tree::Bounds::ALL);
+    if !found.is_whole {
+        tracing::warn!(group = %group.display(), "a control group below could not be read: processes in it are not seen");
     }
+    let mut pids = found.ids;
+    pids.sort_unstable();
+    pids
 }

@@ -37,6 +37,9 @@ pub(crate) struct GuestRecord {
     /// The image that it was frozen into when it was stopped, unless it has been started since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) frozen_into: Option<String>,
+    /// When the image that it came out of was frozen, in seconds since the epoch: another may have its name by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image_created: Option<i64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde's.

@@ -1,6 +1,7 @@
 //! What this daemon knows of a guest's being started again.
 
 use std::cell::Cell;
+use tokio::sync::Notify;
 
 /// A start that is due, and how the lives before it were. What has to outlive the daemon stands in the guest's record.
 #[derive(Debug, Default)]
@@ -11,6 +12,10 @@ pub(crate) struct Restarts {
     due: Cell<Option<i64>>,
     /// How many short lives came one after another.
     pub(crate) short_lives: Cell<u32>,
+    /// Whether somebody has asked for the guest to be at rest since it was last started: it does not start itself then.
+    is_down: Cell<bool>,
+    /// Tells whoever waits for a start that it is not due any more.
+    given_up: Notify,
 }
 
 impl Restarts {
@@ -29,6 +34,34 @@ impl Restarts {
     /// Has no start be due.
     pub(crate) fn give_up(&self) {
         self.due.set(None);
+        self.given_up.notify_waiters();
+    }
+
+    /// Somebody wants the guest to be up, or at rest.
+    pub(crate) fn is_wanted_up(&self, up: bool) {
+        self.is_down.set(!up);
+        self.give_up();
+    }
+
+    /// A life begins, whoever asked for it.
+    pub(crate) fn begins(&self) {
+        self.is_down.set(false);
+    }
+
+    /// Whether somebody wants it to be at rest.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.get()
+    }
+
+    /// Waits until a start that was arranged for is not wanted any more.
+    pub(crate) async fn until_given_up(&self, turn: u64) {
+        while self.is_wanted(turn) {
+            let given_up = self.given_up.notified();
+            if !self.is_wanted(turn) {
+                return;
+            }
+            given_up.await;
+        }
     }
 
     /// When the next start is due, in seconds since the epoch.

@@ -76,7 +76,8 @@ pub(crate) fn used(daemon: &Daemon) -> Result<HashSet<LayerId>, Fault> {
     }
     let layers = guests.values().flat_map(|guest| guest.record.borrow().layers.clone());
     let frozen: Vec<String> = daemon.images.borrow().values().flat_map(|held| held.record.layers.clone()).collect();
-    Ok(layers.chain(frozen).filter_map(|layer| layers::stored(&layer)).collect())
+    let pulled = daemon.pulled.layers();
+    Ok(layers.chain(frozen).chain(pulled).filter_map(|layer| layers::stored(&layer)).collect())
 }
 
 /// Does what may take long on another thread.

@@ -13,6 +13,7 @@
 //! written.
 
 use crate::state::image::ABOUT;
+use crate::store::archiver::Archiver;
 use pando_kernel::filesystem::spare_room::{Refusal, SpareRoom};
 use pando_reader::signature::LONGEST_SIGNATURE;
 use pando_reader::{
@@ -23,12 +24,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// The files that were frozen with the processes, as a tar archive.
 pub(crate) const FILES: &str = "files.tar";
 
-const PARTS: [&str; 3] = [ABOUT, "tree", "memory"];
+const TREE: &str = "tree";
+
+const PARTS: [&str; 3] = [ABOUT, TREE, "memory"];
 
 /// The longest name of an image.
 const LONGEST_NAME: u64 = 255;
@@ -38,6 +40,8 @@ pub(crate) struct Packed<'a> {
     pub(crate) name: &'a str,
     /// Of the image on disk.
     pub(crate) directory: &'a Path,
+    /// Its memory in one file, which need not be one of that directory.
+    pub(crate) memory: File,
     /// The path of its files, put together.
     pub(crate) tree: &'a Path,
 }
@@ -51,9 +55,10 @@ impl Packed<'_> {
         let mut statement = Statement::default();
         stream.write_all(EXPORT_GREETING)?;
         stated(&mut stream, self.name.as_bytes(), &mut statement)?;
-        for part in PARTS {
+        for part in [ABOUT, TREE] {
             stated(&mut stream, File::open(self.directory.join(part))?, &mut statement)?;
         }
+        stated(&mut stream, &self.memory, &mut statement)?;
         self.files(&mut stream, &mut statement)?;
         if !signed {
             write_part(&mut stream, io::empty(), |_| ())?;
@@ -64,31 +69,9 @@ impl Packed<'_> {
     }
 
     fn files(&self, stream: &mut impl Write, statement: &mut Statement) -> io::Result<()> {
-        const WORDS: [&str; 7] =
-            ["--create", "--format=posix", "--numeric-owner", "--xattrs", "--acls", "--sparse", "--file=-"];
-        let mut tar = Command::new("tar")
-            .args(WORDS)
-            .arg("--directory")
-            .arg(self.tree)
-            .arg(".")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| {
-                io::Error::new(error.kind(), format!("the program tar cannot be run ({error}); install it"))
-            })?;
-        let copied = tar.stdout.take().map_or(Ok(()), |files| stated(stream, files, statement));
-        let ended = tar.wait_with_output()?;
-        copied?;
-        if ended.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&ended.stderr);
-        Err(io::Error::other(format!(
-            "tar could not read its files: {}",
-            said.trim().lines().last().unwrap_or("it did not say why")
-        )))
+        let mut files = Archiver::begin(self.tree, &["--sparse"], &|| true)?;
+        stated(stream, &mut files, statement)?;
+        files.finish()
     }
 }
 
@@ -221,7 +204,8 @@ mod tests {
             std::fs::write(directory.path().join(part), part.repeat(10)).unwrap();
         }
         let mut out = Vec::new();
-        let packed = Packed { name: "web", directory: directory.path(), tree: &tree };
+        let memory = File::open(directory.path().join("memory")).unwrap();
+        let packed = Packed { name: "web", directory: directory.path(), memory, tree: &tree };
         let statement = packed.write(&mut out, signed).unwrap();
         (out, statement.text())
     }

@@ -49,7 +49,7 @@ impl Wants {
             command: _,
             entrypoint: _,
             labels: _,
-            hostname: _,
+            stdin_open: _,
             user: _,
             workdir: _,
             env: _,
@@ -57,21 +57,33 @@ impl Wants {
             cap_drop: _,
             stop_signal: _,
             stop_grace: _,
-            // Clones have none of these, and one that is restored had them here.
+            // An import has none of these.
             restart: _,
             boot: _,
+            // What is run and looked up inside, and what is kept from its own files.
+            health: _,
+            group_add: _,
+            add_host: _,
+            read_only: _,
+            // It is part of `publish` once a guest is made.
+            publish_all: _,
+            sysctl,
             // How a network is reached that has to be granted itself.
             link: _,
             // It takes of the memory that the guest has.
             tmpfs: _,
+            // Its neighbours find it by that.
+            hostname,
             // The profile that goes with it.
             init: _,
             profile: _,
             network,
+            network_name,
             addresses,
             publish,
             user_namespace,
             volumes,
+            devices,
             cap_add,
             seccomp,
             allow_freeze,
@@ -89,7 +101,11 @@ impl Wants {
             files_total: _,
         } = spec;
         self.of_places(volumes, expose);
-        self.of_network(*network, addresses, publish);
+        devices.iter().for_each(|device| self.add("devices", format!("the device {} of this machine", device.source)));
+        self.of_network((*network, network_name.as_deref()), addresses, publish);
+        if let Some(name) = hostname.as_ref().filter(|name| *network == Network::Private && name.contains('.')) {
+            self.add("network", format!("to be known to its neighbours as {name}"));
+        }
         if !user_namespace {
             self.add("userns", "no user namespace: its root is root of this machine");
         }
@@ -104,6 +120,9 @@ impl Wants {
         }
         if *allow_freeze > 0 {
             self.add("freeze", format!("to freeze itself, into {allow_freeze} images"));
+        }
+        for name in sysctl.keys() {
+            self.add("limits", format!("its own setting {name}"));
         }
         for name in rlimits.keys() {
             self.add("limits", format!("its own limit {name}"));
@@ -170,10 +189,20 @@ impl Wants {
         }
     }
 
-    fn of_network(&mut self, network: Network, addresses: &[Address], publish: &[Publication]) {
+    fn of_network(
+        &mut self,
+        (network, named): (Network, Option<&str>),
+        addresses: &[Address],
+        publish: &[Publication],
+    ) {
         match network {
             Network::None => {}
-            Network::Private => self.add("network", "a private network"),
+            Network::Private => self.add(
+                "network",
+                named.map_or("a private network".to_owned(), |name| {
+                    format!("the private network '{name}' of this machine")
+                }),
+            ),
             Network::Shared => self.add("network", "this machine's network, with addresses of its own"),
             Network::Host => self.add("network", "this machine's network"),
         }
@@ -231,8 +260,8 @@ impl Wants {
 
 /// The words of the API that mean something here, and what is wrong with others.
 pub(crate) fn unknown(allowed: &[String]) -> Option<String> {
-    const WORDS: [&str; 10] =
-        ["volumes", "network", "userns", "caps", "seccomp", "profile", "freeze", "limits", "resources", ALL];
+    const WORDS: [&str; 11] =
+        ["volumes", "network", "devices", "userns", "caps", "seccomp", "profile", "freeze", "limits", "resources", ALL];
     let word = allowed.iter().find(|word| !WORDS.contains(&word.as_str()))?;
     Some(format!("'{word}' is nothing that could be granted; it is one of {}", WORDS.join(", ")))
 }
@@ -249,7 +278,7 @@ mod tests {
     fn usual(spec: &Spec) -> Powers {
         Powers {
             capabilities: bound(spec).unwrap(),
-            filters: filters(spec).into_iter().map(<[u8]>::to_vec).collect(),
+            filters: Some(filters(spec).into_iter().map(<[u8]>::to_vec).collect()),
             no_new_privileges: profile::of(spec.security_profile()).no_new_privileges,
             calls: Vec::new(),
             limits: grants::of_processes(spec).unwrap().iter().map(limit).collect(),
@@ -310,10 +339,12 @@ mod tests {
             Wants::of(&spec, &powers).objection(&[])
         };
         assert_eq!(told(|_| ()), None);
-        assert_eq!(told(|powers| powers.filters.push(vec![1; 8])), None, "its own come behind");
+        assert_eq!(told(|powers| powers.filters.as_mut().unwrap().push(vec![1; 8])), None, "its own come behind");
         assert!(told(|powers| powers.capabilities = u64::MAX).unwrap().contains("--allow caps"));
-        assert!(told(|powers| powers.filters.clear()).unwrap().contains("--allow seccomp"));
-        assert!(told(|powers| powers.filters.insert(0, vec![0; 8])).unwrap().contains("--allow seccomp"));
+        assert!(told(|powers| powers.filters.as_mut().unwrap().clear()).unwrap().contains("--allow seccomp"));
+        assert!(
+            told(|powers| powers.filters.as_mut().unwrap().insert(0, vec![0; 8])).unwrap().contains("--allow seccomp")
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Images beyond the one holder that made them: on the disk, and between machines.
 
+use crate::runtime::image_turns::MOST_AT_ONCE;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
-use crate::state::image::{Bed, HeldImage, ImageRecord, unusable};
+use crate::state::image::{Bed, Checkpoint, HeldImage, ImageRecord, unusable};
 use crate::state::image_records;
 use crate::store::image_stream::{Packed, Unpacked};
 use crate::store::image_wants::Wants;
@@ -10,7 +11,7 @@ use crate::store::layers::{MadeLayer, Maker};
 use crate::store::signature_trust::SignatureTrust;
 use crate::store::{image_wants, layers, trash};
 use crate::{crash, failure};
-use pando_api::{Fault, FaultKind, ImageInspection};
+use pando_api::{Boot, Fault, FaultKind, ImageInspection, Restart, Spec};
 use pando_freeze::{Connection, Frozen};
 use pando_guest::GuestName;
 use pando_guest::Places;
@@ -80,8 +81,10 @@ pub(crate) fn free_name(daemon: &Daemon, name: &str) -> Result<GuestName, Fault>
 pub(crate) fn keep(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> tokio::task::JoinHandle<Result<(), Fault>> {
     let (daemon, held) = (Rc::clone(daemon), Arc::clone(held));
     daemon.keeping.set(daemon.keeping.get() + 1);
+    held.set_being_kept(true);
     tokio::task::spawn_local(async move {
         let outcome = write(&daemon, &held).await;
+        held.set_being_kept(false);
         daemon.keeping.set(daemon.keeping.get() - 1);
         if let Err(fault) = &outcome {
             tracing::error!(%fault, image = held.name, "it is held in memory alone");
@@ -94,7 +97,11 @@ pub(crate) fn keep(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> tokio::task::J
 async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> {
     let new = new_directory(&daemon.places);
     let (writer, directory) = (Arc::clone(held), new.clone());
-    let written = blocking(move || writer.keep(&directory)).await?;
+    let parent = match held.parent() {
+        Some(parent) => written_parent(daemon, parent).await,
+        None => None,
+    };
+    let written = blocking(move || writer.keep(&directory, parent.as_deref())).await?;
     crash::point("image.written");
     let settled = written
         .map_err(|error| failure::call(&format!("writing image '{}' to the disk", held.name), &held.name, &error))
@@ -108,6 +115,21 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
     let images = daemon.places.images();
     // The name, too.
     blocking(move || drop(File::open(images).and_then(|directory| directory.sync_all()))).await
+}
+
+/// Where the image lies that another's memory is compared with, once it is on the disk.
+async fn written_parent(daemon: &Daemon, parent: &Checkpoint) -> Option<PathBuf> {
+    let held = daemon.images.borrow().get(&parent.image).cloned()?;
+    held.is_no_longer_being_kept().await;
+    directory_of(daemon, parent)
+}
+
+/// Where an image lies that is on the disk, if it is there still. Should another get its name meanwhile, what is
+/// written with it is right all the same: contents are compared.
+pub(crate) fn directory_of(daemon: &Daemon, checkpoint: &Checkpoint) -> Option<PathBuf> {
+    let held = daemon.images.borrow().get(&checkpoint.image).cloned();
+    let is_it = held.is_some_and(|held| held.is_kept() && held.checkpoint() == *checkpoint);
+    is_it.then(|| daemon.places.images().join(&checkpoint.image))
 }
 
 pub(crate) fn new_directory(places: &Places) -> PathBuf {
@@ -207,8 +229,27 @@ pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
         // The holder may have gigabytes to give back.
         drop(tokio::task::spawn_blocking(move || drop(held)));
     }
+    crate::resources::admission::forget_image(daemon, name);
     daemon.events.tell(name, "image-remove", None);
     crate::store::trash::empty_trash(daemon.places.clone());
+    Ok(())
+}
+
+/// Gives back the memory of an image that is on the disk. Its clones keep what they have.
+pub(crate) fn release(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
+    let held = find(daemon, name)?;
+    if !held.is_kept() {
+        let message = format!(
+            "image '{name}' is not on the disk, so that its memory is all there is of it; wait until it is ('pando images' says so), or remove it with 'pando image rm {name}'"
+        );
+        return Err(failure::bad(name, message));
+    }
+    daemon.standby_clones.give_up(&held);
+    if let Some(frozen) = held.release() {
+        // The holder may have gigabytes to give back.
+        drop(tokio::task::spawn_blocking(move || drop(frozen)));
+        daemon.events.tell(name, "image-release", None);
+    }
     Ok(())
 }
 
@@ -233,13 +274,19 @@ pub(crate) async fn export(
     if !held.is_kept() {
         write(daemon, &held).await?;
     }
+    if !daemon.exporting.is_fewer_than(MOST_AT_ONCE) {
+        let message = format!("{MOST_AT_ONCE} images are being exported already; wait until one of them has been read");
+        return Err(Fault::new(FaultKind::Busy, name, message));
+    }
+    let _exporting = daemon.exporting.one_more();
     let (bed, image) = (bed(daemon, &held), name.to_owned());
     let packed = blocking(move || {
         root::prepare(&bed.root.files).map_err(|error| std::io::Error::other(error.to_string()))?;
         let mounted = bed.root.mount(None, &bed.store).map_err(|error| std::io::Error::other(error.to_string()));
         let packed = mounted.and_then(|mounted| {
             let tree = format!("/proc/{}/fd/{}", std::process::id(), mounted.tree.as_fd().as_raw_fd());
-            Packed { name: &image, directory: &bed.directory, tree: Path::new(&tree) }.write(File::from(out), sign)
+            let (directory, memory) = (bed.directory.as_path(), whole_memory(&bed.directory)?);
+            Packed { name: &image, directory, memory, tree: Path::new(&tree) }.write(File::from(out), sign)
         });
         drop(remove_tree(&bed.root.files));
         packed
@@ -250,6 +297,19 @@ pub(crate) async fn export(
     Ok(sign.then(|| statement.text()))
 }
 
+/// The memory of an image on disk in one file, put together in one without a name where it lies in a chain. Blocking.
+fn whole_memory(directory: &Path) -> std::io::Result<File> {
+    use std::io::Seek;
+    match File::open(directory.join("memory")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let mut whole = tempfile::tempfile_in(directory.parent().unwrap_or(directory))?;
+    pando_freeze::fold(directory, whole.try_clone()?).map_err(|error| std::io::Error::other(error.to_string()))?;
+    whole.rewind()?;
+    Ok(whole)
+}
+
 /// What a client wants of an import.
 pub(crate) struct ImportOrder {
     /// The image's name, if it is not to be the one that it had.
@@ -258,7 +318,12 @@ pub(crate) struct ImportOrder {
     pub(crate) allowed: Vec<String>,
     /// Whether a list of signers comes along, one of whom has to have signed it.
     pub(crate) verify: bool,
+    /// What every spec has to pass that becomes a guest's.
+    pub(crate) check: SpecCheck,
 }
+
+/// Looks for what would keep a guest from being started or stopped.
+pub(crate) type SpecCheck = fn(&GuestName, &Spec) -> Result<(), Fault>;
 
 /// Makes an image out of a stream.
 pub(crate) async fn import(
@@ -266,7 +331,7 @@ pub(crate) async fn import(
     order: ImportOrder,
     mut fds: Vec<OwnedFd>,
 ) -> Result<Arc<HeldImage>, Fault> {
-    let ImportOrder { name, allowed, verify } = order;
+    let ImportOrder { name, allowed, verify, check } = order;
     let object = name.clone().unwrap_or_else(|| "image".to_owned());
     let signers = if verify { fds.pop() } else { None };
     let (Some(input), true) = (fds.pop(), signers.is_some() == verify) else {
@@ -279,6 +344,11 @@ pub(crate) async fn import(
     if let Some(name) = &name {
         free_name(daemon, name)?;
     }
+    if !daemon.importing.is_fewer_than(MOST_AT_ONCE) {
+        let message = format!("{MOST_AT_ONCE} images are being imported already; wait until one of them is there");
+        return Err(Fault::new(FaultKind::Busy, &object, message));
+    }
+    let _importing = daemon.importing.one_more();
     let new = new_directory(&daemon.places);
     let (directory, places) = (new.clone(), daemon.places.clone());
     let read = blocking(move || {
@@ -291,7 +361,9 @@ pub(crate) async fn import(
         Ok::<_, std::io::Error>((unpacked.name, signed))
     });
     let imported = match read.await? {
-        Ok((named, signed)) => settle_import(daemon, name.unwrap_or(named), (allowed, signed), &new).await,
+        Ok((named, signed)) => {
+            settle_import(daemon, name.unwrap_or(named), Terms { allowed, signed, check }, &new).await
+        }
         Err(error) => Err(failure::bad(&object, format!("importing an image failed: {}", failure::reason(&error)))),
     };
     if imported.is_err() {
@@ -301,11 +373,18 @@ pub(crate) async fn import(
     imported
 }
 
+/// What an import is taken on.
+struct Terms {
+    allowed: Vec<String>,
+    signed: Option<Signed>,
+    check: SpecCheck,
+}
+
 /// The files of an import that is in a directory become a layer, and the rest an image.
 async fn settle_import(
     daemon: &Rc<Daemon>,
     name: String,
-    (allowed, signed): (Vec<String>, Option<Signed>),
+    Terms { allowed, signed, check }: Terms,
     new: &Path,
 ) -> Result<Arc<HeldImage>, Fault> {
     let guest = free_name(daemon, &name)?;
@@ -319,17 +398,24 @@ async fn settle_import(
         if let Some(words) = Wants::of(&record.spec, &powers).objection(&allowed) {
             return Err(failure::bad(&called, format!("image '{called}' is not imported: {words}")));
         }
+        check(&guest, &record.spec)
+            .map_err(|fault| failure::bad(&called, format!("image '{called}' is not imported: {}", fault.message)))?;
         let files = directory.join(crate::store::image_stream::FILES);
         let (progress, _) = mpsc::channel();
         let source = Source::Tarball(files.clone());
         let spec = record.spec.clone();
-        let maker = Maker { places, source, spec, name: guest, guest_tree: None, store, progress };
+        let owner = format!("guest '{guest}'");
+        let name = guest.to_string();
+        let maker = Maker { places, source, spec, name, owner, guest_tree: None, layout: None, store, progress };
         let made = maker.make()?;
         // Connections with others stay with the machine that had them. Who signed it is not what it says itself, and
         // whether its clones are compared with it is not for whoever made it to say.
         let own = crate::network::connections::of_clones(&record);
         let connections = if Connection::is_sound(&own) { own } else { Vec::new() };
-        let record = ImageRecord { layers: vec![made.name.clone()], connections, signed, unchecked: false, ..record };
+        // Nor is when a guest starts by itself, which is asked of whoever restores it.
+        let spec = Spec { restart: Restart::No, boot: Boot::default(), ..record.spec.clone() };
+        let layers = vec![made.name.clone()];
+        let record = ImageRecord { layers, connections, signed, unchecked: false, spec, ..record };
         let io = |error| failure::io("importing an image", &called, &error);
         std::fs::remove_file(files).map_err(io)?;
         std::fs::remove_file(directory.join(crate::state::image::ABOUT)).map_err(io)?;

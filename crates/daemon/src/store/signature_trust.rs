@@ -20,6 +20,9 @@ pub(crate) struct ImageSettings {
     revoked: Option<PathBuf>,
     /// Whether everything that is imported has to be signed.
     require_signature: bool,
+    /// How much of pulled images that nobody uses stays. Default: all of it.
+    #[serde(deserialize_with = "pando_tx::KeepBounds::setting")]
+    pub(crate) keep: Option<pando_tx::KeepBounds>,
 }
 
 /// What is asked of the signature of an import.

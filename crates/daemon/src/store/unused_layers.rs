@@ -8,9 +8,11 @@ use std::rc::Rc;
 /// Throws away those layers that neither a guest nor an image stands on.
 pub(crate) fn discard_unused(daemon: &Rc<Daemon>, layers: &[String]) {
     let (guests, images) = (daemon.guests.borrow(), daemon.images.borrow());
+    let pulled = daemon.pulled.layers();
     for layer in layers.iter().filter(|layer| is_own(layer)) {
         let used = guests.values().any(|other| other.record.borrow().layers.contains(layer))
-            || images.values().any(|image| image.record.layers.contains(layer));
+            || images.values().any(|image| image.record.layers.contains(layer))
+            || pulled.contains(layer);
         if !used {
             discard_layer(daemon, layer);
         }

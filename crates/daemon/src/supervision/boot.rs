@@ -49,7 +49,7 @@ fn found(guest: &Rc<Guest>) -> Option<AtRest> {
     at_rest.then(|| AtRest {
         name: guest.name.to_string(),
         restart: spec.restart,
-        boot: spec.boot,
+        boot: spec.boot.clone(),
         up: record.up,
         was_run: record.exit_code.is_some(),
     })

@@ -31,7 +31,20 @@ impl AtRest {
 pub(crate) fn order(guests: Vec<AtRest>, machine_boots: bool) -> (Vec<AtRest>, Vec<AtRest>) {
     let (mut wanted, others): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| guest.is_wanted(machine_boots));
     wanted.sort_by(|one, other| other.boot.priority.cmp(&one.boot.priority).then_with(|| one.name.cmp(&other.name)));
-    (wanted, others)
+    (behind_those_that_they_name(wanted), others)
+}
+
+/// The same order, but each after those that it is to come after. Of a ring the first in the order goes first.
+fn behind_those_that_they_name(mut waiting: Vec<AtRest>) -> Vec<AtRest> {
+    let mut placed = Vec::with_capacity(waiting.len());
+    while !waiting.is_empty() {
+        let is_awaited = |guest: &AtRest| {
+            guest.boot.after.iter().any(|name| *name != guest.name && waiting.iter().any(|other| other.name == *name))
+        };
+        let next = waiting.iter().position(|guest| !is_awaited(guest)).unwrap_or(0);
+        placed.push(waiting.remove(next));
+    }
+    placed
 }
 
 #[cfg(test)]
@@ -64,11 +77,27 @@ mod tests {
     #[test]
     fn the_order_is_by_priority_and_then_by_name() {
         let at = |name, priority| AtRest {
-            boot: Boot { autostart: true, priority, delay: 0 },
+            boot: Boot { autostart: true, priority, ..Boot::default() },
             ..guest(name, Restart::No, false)
         };
         let all = vec![at("a", 0), at("b", 5), at("c", -1), at("d", 5)];
         assert_eq!(names(all.clone(), true), ["b", "d", "a", "c"]);
         assert!(names(all, false).is_empty());
+    }
+
+    #[test]
+    fn one_comes_after_those_that_it_names() {
+        let after = |name, names: &[&str]| AtRest {
+            boot: Boot {
+                autostart: true,
+                after: names.iter().map(|name| (*name).to_owned()).collect(),
+                ..Boot::default()
+            },
+            ..guest(name, Restart::No, false)
+        };
+        let all = vec![after("a", &["c", "nobody"]), after("b", &[]), after("c", &["d"]), after("d", &[])];
+        assert_eq!(names(all, true), ["b", "d", "c", "a"]);
+        // A ring is no reason not to start them.
+        assert_eq!(names(vec![after("a", &["b"]), after("b", &["a"]), after("c", &["c"])], true), ["c", "a", "b"]);
     }
 }

@@ -41,6 +41,13 @@ pub(crate) fn pause(policy: Restart, life: PastLife) -> Option<Duration> {
     again.then(|| (SHORTEST * (1 << doublings)).min(LONGEST))
 }
 
+/// How long is waited until a guest is started again that has asked for that from inside: not at all after a life that
+/// was no short one. Who asks again and again would use the host, and not what is bounded of his own.
+pub(crate) fn reboot_pause(life: PastLife) -> Duration {
+    let short = life.short_lives();
+    if short == 0 { Duration::ZERO } else { (SHORTEST * (1 << (short - 1).min(16))).min(LONGEST) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +65,13 @@ mod tests {
         let ended = |ending| pause(Restart::Always, PastLife { ending, ..after(0, 0, 0) }).is_some();
         assert_eq!((ended(Ending::Halt), ended(Ending::Unknown)), (false, true));
         assert!(pause(failure, PastLife { ending: Ending::Unknown, ..after(0, 0, 0) }).is_some());
+    }
+
+    #[test]
+    fn whoever_asks_for_a_new_life_again_and_again_waits_for_it() {
+        let pauses = [(0, 10), (0, 9), (1, 9), (30, 0), (30, 10)];
+        let pauses = pauses.map(|(short, lasted)| reboot_pause(after(0, short, lasted)).as_millis());
+        assert_eq!(pauses, [0, 100, 200, 60_000, 0]);
     }
 
     #[test]

@@ -9,15 +9,15 @@ use crate::runtime::idle::Idle;
 use crate::runtime::process_end::wait_for;
 use crate::warm::spawner_link::Spawner;
 use pando_guest::Places;
-use pando_guest::device_list;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, PrewarmedKind};
 use pando_guest::root::Owner;
 use pando_guest::shim::ShimLink;
 use pando_guest::slot;
 use pando_guest::spawner::ShimKind;
+use pando_guest::{device_list, devices};
 use pando_kernel::cgroup::Field;
-use pando_kernel::process::pidfd;
+use pando_kernel::process::{held::HeldProcess, pidfd};
 use pando_limit::process_bound;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -224,13 +224,16 @@ impl Pool {
             }
             let first_id = slot::first_id(slot);
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
-            let mut supplies =
-                Supplies { owner, cgroup, empty: Some(&empty), stage: Some(&stage), ..Supplies::default() };
-            launch(&ShimLink::from_connected(socket), &plan, &mut supplies)
+            let dev = devices::tree(owner.map_or(0, |owner| owner.first_id))?;
+            let (empty, stage) = (Some(empty.as_path()), Some(stage.as_path()));
+            let mut supplies = Supplies { owner, cgroup, dev: Some(&dev), empty, stage, ..Supplies::default() };
+            launch(&ShimLink::from_connected(socket), &plan, &mut supplies).map(|launched| (launched, dev))
         });
-        let Launched { report } = launched.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let (Launched { report }, dev) = launched.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
         let (pid, init) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its shim has gone")))?;
-        Ok(PrewarmedInit { slot, shim: process, link, namespace, pid, process: init, report, mounts: mounts(pid) })
+        let first = HeldProcess::new(pid, init);
+        let mounts = mounts(&first);
+        Ok(PrewarmedInit { slot, shim: process, link, namespace, first, report, dev, mounts })
     }
 
     async fn shim(&self, kind: PrewarmedKind) -> io::Result<Shim> {

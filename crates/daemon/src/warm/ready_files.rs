@@ -29,8 +29,8 @@ pub(crate) enum FilesKind {
     Empty,
     /// Those for a guest on the host's own root, which hide what is secret there.
     Masked {
-        /// What of it is not hidden.
-        expose: Vec<String>,
+        /// What of it is not hidden, and where that leads.
+        expose: Vec<PathBuf>,
         /// The state of the host that they were made in.
         state: Vec<(i64, i64)>,
     },
@@ -115,23 +115,17 @@ impl ReadyFiles {
         Ok(files)
     }
 
-    /// The kind for a guest on `source`. What is exposed below something hidden becomes a volume of the spec.
-    pub(crate) fn kind(&self, source: &Source, spec: &mut Spec) -> Result<FilesKind, Fault> {
+    /// The kind for a guest on `source`. What is exposed below something hidden becomes a volume of the spec. `expose`
+    /// has where that leads, too.
+    pub(crate) fn kind(&self, source: &Source, expose: &[PathBuf], spec: &mut Spec) -> FilesKind {
         if *source != Source::Host {
-            return Ok(FilesKind::Empty);
+            return FilesKind::Empty;
         }
-        let expose: Vec<_> = spec.expose.iter().map(PathBuf::from).collect();
-        if let Some(relative) = expose.iter().find(|path| !path.is_absolute()) {
-            return Err(failure::bad(
-                &relative.to_string_lossy(),
-                format!("--expose '{}' is not an absolute path", relative.display()),
-            ));
-        }
-        for path in mask::on_top(&expose, &own_directories(&self.places)) {
+        for path in mask::on_top(expose, &own_directories(&self.places)) {
             let path = path.to_string_lossy().into_owned();
             spec.volumes.push(Volume { source: path.clone(), target: path, read_only: true });
         }
-        Ok(FilesKind::Masked { expose: spec.expose.clone(), state: state_of_host() })
+        FilesKind::Masked { expose: expose.to_vec(), state: state_of_host() }
     }
 
     /// Files of a kind, made now.
@@ -191,8 +185,7 @@ fn make(places: &Places, kind: &FilesKind) -> Result<Files, CallError> {
         crate::state::unsettled::mark(&path)?;
     }
     if let FilesKind::Masked { expose, .. } = kind {
-        let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
-        mask::make(&inside.join("upper"), &expose, &own_directories(places))?;
+        mask::make(&inside.join("upper"), expose, &own_directories(places))?;
     }
     Ok(files)
 }

@@ -290,7 +290,7 @@ impl StandbyClones {
             |what: String| Fault::new(FaultKind::Failed, &image.name, format!("making a clone ahead failed: {what}"));
         let frozen = image.held().ok_or_else(|| inside("the image is not held".into()))?;
         let root = self.roots.take_or_make(&image.roots()).await?;
-        let pid = root.ready.init.pid;
+        let first = root.ready.init.first.clone();
         if root.ready.tree.is_some() {
             self.roots.discard(root);
             return Err(inside("its place is not complete".into()));
@@ -309,7 +309,7 @@ impl StandbyClones {
         };
         let forking = tokio::task::spawn_blocking(move || {
             let forked = clone_slot.fork(&frozen).map_err(|error| error.to_string())?;
-            let hooks = Hooks::inside(pid, hooks::CLONE).map_err(|error| error.to_string())?;
+            let hooks = Hooks::inside(&first, hooks::CLONE).map_err(|error| error.to_string())?;
             Ok((forked, hooks))
         });
         match forking.await.unwrap_or_else(|error| Err(error.to_string())) {

@@ -6,8 +6,9 @@
 
 use crate::runtime::readable::urgent;
 use pando_guest::Places;
+use pando_kernel::CallError;
 use pando_kernel::mount::watch::MountWatch;
-use pando_tx::{HandedOver, Prewarmed, Remains, StateDirectory, Still};
+use pando_tx::{HandedOver, Hosted, Prewarmed, Remains, StateDirectory, Still};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -31,8 +32,15 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// that a view is made of comes or goes meanwhile.
 const FAILURES: u32 = 5;
 
+/// How long making one may fail before a program that asks for one is told so: something may be mounted or unmounted
+/// all the time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How long they are kept when nobody asks.
 const LINGER: Duration = Duration::from_secs(600);
+
+/// How one is made.
+type Maker = fn(&StateDirectory, u32, &Still) -> Result<Prewarmed, CallError>;
 
 /// The beginnings of transactions that are ready.
 #[derive(Debug)]
@@ -91,6 +99,60 @@ impl TransactionReserve {
         current
     }
 
+    /// Begins a transaction for a program that enters its view by itself, on one that is made for it where none is
+    /// ready.
+    ///
+    /// # Errors
+    ///
+    /// Why none can be made.
+    pub(crate) async fn host(self: &Rc<Self>) -> Result<Hosted, String> {
+        self.asked.set(Some(Instant::now()));
+        self.wanted.notify_one();
+        let asked = Instant::now();
+        loop {
+            let made = match self.next() {
+                Some(ready) => Ok(ready),
+                None => self.make(Prewarmed::make_now).await,
+            };
+            let why = match made {
+                Err(why) => why,
+                Ok(prewarmed) => match begin(prewarmed).await? {
+                    Ok(Ok(hosted)) => {
+                        self.refill();
+                        return Ok(hosted);
+                    }
+                    Ok(Err(stale)) => {
+                        self.let_go(stale);
+                        continue;
+                    }
+                    Err(error) => error.to_string(),
+                },
+            };
+            if self.closed.get() || asked.elapsed() > PATIENCE {
+                return Err(why);
+            }
+        }
+    }
+
+    /// Drops what takes the kernel long to take apart, while nobody waits for that.
+    pub(crate) fn let_go<T: Send + 'static>(self: &Rc<Self>, what: T) {
+        self.let_go_after(what, |_| ());
+    }
+
+    /// The same once something else was done with it that takes long as well.
+    pub(crate) fn let_go_after<T: Send + 'static>(self: &Rc<Self>, what: T, last: impl FnOnce(&T) + Send + 'static) {
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let _underway = this.underway.read().await;
+            let dropped = tokio::task::spawn_blocking(move || {
+                last(&what);
+                drop(what);
+            });
+            // One that panicked has left something for the next recovery.
+            let _ = dropped.await;
+        });
+    }
+
     fn next(&self) -> Option<Prewarmed> {
         self.ready.borrow_mut().pop_front()
     }
@@ -123,17 +185,25 @@ impl TransactionReserve {
         quiet.max(self.moved.get().map(|moved| moved + SETTLED))
     }
 
-    async fn make_one(&self) -> Result<(), String> {
+    /// Makes one in either way, on a thread of its own.
+    async fn make(&self, make: Maker) -> Result<Prewarmed, String> {
         let _underway = self.underway.read().await;
         if self.closed.get() {
-            return Ok(());
+            return Err("the daemon ends".to_owned());
         }
-        let (home, number, moved) = (self.home.clone(), self.made.get(), self.moved.get());
+        let (home, number) = (self.home.clone(), self.made.get());
         self.made.set(number.wrapping_add(1));
         let still = self.still.borrow().clone();
-        let made = tokio::task::spawn_blocking(move || Prewarmed::make(&home, number, &still)).await;
-        let spare = made.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        self.still.replace(spare.still().clone());
+        let made = tokio::task::spawn_blocking(move || make(&home, number, &still)).await;
+        let made = made.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.still.replace(made.still().clone());
+        Ok(made)
+    }
+
+    /// Makes one more that is ready.
+    async fn make_one(&self) -> Result<(), String> {
+        let moved = self.moved.get();
+        let spare = self.make(Prewarmed::make).await?;
         if self.closed.get() || self.moved.get() != moved {
             discard([spare]).await;
         } else {
@@ -171,6 +241,15 @@ impl TransactionReserve {
         // What could not be deleted is by the next sweep.
         let _ = tokio::task::spawn_blocking(move || remains.into_iter().for_each(Remains::clear)).await;
     }
+}
+
+/// Begins a transaction on one for a program, on a thread of its own where that takes a tick of the clock.
+async fn begin(prewarmed: Prewarmed) -> Result<Result<Result<Hosted, Box<Prewarmed>>, CallError>, String> {
+    if prewarmed.begins_at_once() {
+        return Ok(prewarmed.host());
+    }
+    let begun = tokio::task::spawn_blocking(move || prewarmed.host()).await;
+    begun.map_err(|error| error.to_string())
 }
 
 /// To remove one takes a while: the kernel waits for all processors when mounts go.

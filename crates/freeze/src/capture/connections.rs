@@ -8,6 +8,7 @@
 //!   processes wait at the gate ▷ revive (`revival`)
 //! ```
 
+use crate::capture::unaccepted::{Key, Listener, Listeners, Place};
 use crate::capture::urgent_data;
 use crate::image::connection::{Bytes, Connection, Ended, Ends, MOST_QUEUED, Peer, is_loopback, owners};
 use crate::image::{FileKind, Image, Role};
@@ -19,13 +20,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Where `struct tcp_info` has the state, what was agreed on (`TCPI_OPT_*`), the two window scales, how many
-/// connections wait at a listener (`tcpi_unacked`), and how much was sent and acknowledged (`tcpi_bytes_acked`).
+/// Where `struct tcp_info` has the state, what was agreed on (`TCPI_OPT_*`), the two window scales, and how much was
+/// sent and acknowledged (`tcpi_bytes_acked`).
 const INFO_STATE: usize = 0;
 
 const INFO_OPTIONS: usize = 5;
 const INFO_SCALES: usize = 6;
-const INFO_WAITING: usize = 24;
 const INFO_ACKNOWLEDGED: usize = 120;
 
 /// A state in which there is something to keep.
@@ -52,7 +52,7 @@ impl State {
 }
 
 /// An address as both ends see it, whichever family their sockets are of.
-fn canonical(address: SocketAddr) -> (IpAddr, u16) {
+pub(super) fn canonical(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
@@ -74,13 +74,15 @@ struct Socket {
     space: Option<usize>,
     peer: Peer,
     state: State,
+    /// Where its other end waits to be accepted, if the kernel has told that.
+    place: Option<Place>,
 }
 
 impl Socket {
     fn of(file: usize, space: Option<usize>, socket: OwnedFd) -> Option<Self> {
         let ends = ends(&socket).ok()?;
         let state = state(&socket)?;
-        is_plain(&socket).then_some(Self { file, socket, ends, space, peer: Peer::Outside, state })
+        is_plain(&socket).then_some(Self { file, socket, ends, space, peer: Peer::Outside, state, place: None })
     }
 
     fn is_wanted(&self, scope: Scope) -> bool {
@@ -99,29 +101,13 @@ impl Socket {
     }
 }
 
-/// A listener at which connections wait.
-struct Listener {
-    space: Option<usize>,
-    at: (IpAddr, u16),
-    waiting: u32,
-}
-
-impl Listener {
-    fn of(space: Option<usize>, socket: &OwnedFd) -> Option<Self> {
-        let info = info(socket).ok()?;
-        let waiting = info.get(INFO_WAITING..INFO_WAITING + 4)?.try_into().ok().map(u32::from_le_bytes)?;
-        let at = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
-        (waiting > 0).then_some(Self { space, at: canonical(at), waiting })
-    }
-
-    fn serves(&self, socket: &Socket) -> bool {
-        let (ip, port) = canonical(socket.ends.1);
-        self.space == socket.space && self.at.1 == port && (self.at.0 == ip || self.at.0.is_unspecified())
-    }
-}
-
 /// The connected sockets of processes that stand still.
-pub(crate) struct Connected(Vec<Socket>);
+pub(crate) struct Connected {
+    sockets: Vec<Socket>,
+    listeners: Listeners,
+    /// How many wait to be accepted and have sent something, which this kernel lets nobody look at.
+    unheard: usize,
+}
 
 impl Connected {
     /// Those of an image that was just captured. `outer` tells the pid here of a process of it.
@@ -137,49 +123,59 @@ impl Connected {
             };
             match socket.role {
                 Role::Lost => found.extend(take().and_then(|taken| Socket::of(number, space, taken))),
-                Role::Listens { .. } => listeners.extend(take().and_then(|taken| Listener::of(space, &taken))),
+                Role::Listens { .. } => listeners.extend(take().and_then(|taken| listener(space, taken))),
                 _ => {}
             }
         }
-        place(&mut found, &listeners);
+        let mut listeners = Listeners::of(listeners);
+        let unheard = place(&mut found, &mut listeners);
         found.retain(|one| one.is_wanted(scope));
-        Self(found)
+        // They are to wait in the order in which they do.
+        found.sort_by_key(|one| one.place);
+        Self { sockets: found, listeners, unheard }
+    }
+
+    /// How many of them a clone will find reset, since nobody has accepted them and they have sent something.
+    pub(crate) fn unheard(&self) -> usize {
+        self.unheard
     }
 
     /// Those that a clone would have, and in which urgent data waits: open files of the image.
     pub(crate) fn urgent(&self) -> Vec<usize> {
         let urgent =
             |one: &&Socket| one.peer != Peer::Outside && urgent_data::waits_in_tcp(&one.socket).unwrap_or(false);
-        self.0.iter().filter(urgent).map(|one| one.file).collect()
+        self.sockets.iter().filter(urgent).map(|one| one.file).collect()
     }
 
     /// The ends of those that others have, too.
     pub(crate) fn outward(&self) -> Vec<Ends> {
-        self.0.iter().filter(|one| one.peer == Peer::Outside && one.space.is_none()).map(|one| one.ends).collect()
+        self.sockets.iter().filter(|one| one.peer == Peer::Outside && one.space.is_none()).map(|one| one.ends).collect()
     }
 
     /// Reads all of them. From here on they send nothing, until the value is dropped or the processes have ended.
     /// Should the maker of the task that does this be killed meanwhile, they are as they were.
     pub(crate) fn take(self) -> Taken {
         let mut halves = Vec::new();
-        for Socket { file, socket, ends, peer, state, .. } in self.0 {
+        for Socket { file, socket, ends, peer, state, place, .. } in self.sockets {
             let Ok(socket) = Repair::begin(socket) else { continue };
             // One that has ended meanwhile, or that cannot be read, is reset as any that is not in the image.
             if let Ok(sent) = read_sent(&socket, state) {
-                halves.push((
-                    socket,
-                    sent,
-                    Connection { file, peer, ended: state.ended, ..Connection::between(ends) },
-                    state,
-                ));
+                let begun = Connection { file, peer, ended: state.ended, ..Connection::between(ends) };
+                halves.push((socket, sent, begun, (state, place)));
             }
         }
+        let queues = self.listeners.waiting();
         let mut taken = Taken::default();
         let mut room = MOST_QUEUED;
         // Between two of them something may be on its way still. It is with both then, of which the other takes it
         // once; read before it was sent, and after it came, it would be with neither.
-        for (socket, sent, begun, was) in halves {
-            if let Ok(connection) = read(&socket, begun, sent)
+        for (socket, sent, begun, (was, place)) in halves {
+            let read = read(&socket, begun, sent).and_then(|connection| {
+                let Some(place) = place else { return Ok(connection) };
+                let sent = queues.all_sent((place, connection.ends()), &connection.sent, room)?;
+                Ok(Connection { sent, ..connection })
+            });
+            if let Ok(connection) = read
                 && connection.queued() <= room
                 && state(&socket) == Some(was)
             {
@@ -192,9 +188,13 @@ impl Connected {
     }
 }
 
-/// Finds out where the other ends are.
-fn place(found: &mut [Socket], listeners: &[Listener]) {
-    type Key = (Option<usize>, (IpAddr, u16), (IpAddr, u16));
+fn listener(space: Option<usize>, socket: OwnedFd) -> Option<Listener> {
+    let info = info(&socket).ok()?;
+    Listener::of(space, socket, &info)
+}
+
+/// Finds out where the other ends are. How many of those that wait to be accepted have sent something that is lost.
+fn place(found: &mut [Socket], listeners: &mut Listeners) -> usize {
     let key = |one: &Socket, turned: bool| -> Key {
         let (local, remote) = (canonical(one.ends.0), canonical(one.ends.1));
         if turned { (one.space, remote, local) } else { (one.space, local, remote) }
@@ -205,14 +205,40 @@ fn place(found: &mut [Socket], listeners: &[Listener]) {
             one.peer = Peer::Inside;
         }
     }
-    for listener in listeners {
-        let waits = |one: &&mut Socket| one.peer == Peer::Outside && !one.state.ended.received && listener.serves(one);
-        let waiting: Vec<_> = found.iter_mut().filter(waits).collect();
-        // Of more than wait there some are connected to somebody else.
-        if waiting.len() <= listener.waiting as usize {
-            waiting.into_iter().filter(|one| one.has_all_that_it_sent()).for_each(|one| one.peer = Peer::Unaccepted);
+    let (heard, unclear) = place_unaccepted(found, &listeners.all);
+    if heard + unclear == 0 {
+        return 0;
+    }
+    listeners.ask_the_kernel();
+    let places = listeners.places();
+    for one in found.iter_mut().filter(|one| one.peer != Peer::Inside && !one.state.ended.received) {
+        if let Some(place) = places.get(&key(one, false)) {
+            (one.peer, one.place) = (Peer::Unaccepted, Some(*place));
         }
     }
+    place_unaccepted(found, &listeners.all).0
+}
+
+/// Finds those that nobody has accepted, as far as a listener tells: how many wait there. How many of them have sent
+/// something that lies with the listener, and how many may be connected to somebody else.
+fn place_unaccepted(found: &mut [Socket], listeners: &[Listener]) -> (usize, usize) {
+    let (mut heard, mut unclear) = (0, 0);
+    for listener in listeners {
+        let may_wait = |one: &&mut Socket| {
+            one.peer != Peer::Inside && !one.state.ended.received && listener.serves(one.space, one.ends.1)
+        };
+        let waiting: Vec<_> = found.iter_mut().filter(may_wait).collect();
+        // Of more than wait there some are connected to somebody else.
+        let all_wait = waiting.len() <= listener.waiting as usize;
+        for one in waiting.into_iter().filter(|one| one.peer == Peer::Outside) {
+            match (all_wait, one.has_all_that_it_sent()) {
+                (true, true) => one.peer = Peer::Unaccepted,
+                (true, false) => heard += 1,
+                (false, _) => unclear += 1,
+            }
+        }
+    }
+    (heard, unclear)
 }
 
 /// Connections that were read.
@@ -313,17 +339,17 @@ mod tests {
     #[test]
     fn what_waits_at_a_listener_is_told_from_what_is_connected_to_somebody_else() {
         use std::net::{TcpListener, TcpStream};
-        let listener = TcpListener::bind("[::]:0").unwrap();
-        let to = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        let listener_socket = TcpListener::bind("[::]:0").unwrap();
+        let to = (std::net::Ipv4Addr::LOCALHOST, listener_socket.local_addr().unwrap().port());
         let connected = TcpStream::connect(to).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
+        let (accepted, _) = listener_socket.accept().unwrap();
         let fresh = TcpStream::connect(to).unwrap();
         let mut sockets: Vec<_> = [&connected, &accepted, &fresh]
             .map(|one| Socket::of(0, None, one.try_clone().unwrap().into()).unwrap())
             .into_iter()
             .collect();
-        let at = || Listener::of(None, &listener.try_clone().unwrap().into());
-        place(&mut sockets, &[at().unwrap()]);
+        let at = || listener(None, listener_socket.try_clone().unwrap().into());
+        place(&mut sockets, &mut Listeners::of(vec![at().unwrap()]));
         assert_eq!(
             sockets.iter().map(|one| one.peer).collect::<Vec<_>>(),
             [Peer::Inside, Peer::Inside, Peer::Unaccepted]
@@ -331,9 +357,9 @@ mod tests {
         // Of two that may wait one does.
         let mut alone: Vec<_> =
             [&connected, &fresh].map(|one| Socket::of(0, None, one.try_clone().unwrap().into()).unwrap()).into();
-        place(&mut alone, &[at().unwrap()]);
+        assert_eq!(place_unaccepted(&mut alone, &[at().unwrap()]), (0, 2));
         assert!(alone.iter().all(|one| one.peer == Peer::Outside));
-        drop(listener.accept().unwrap());
+        drop(listener_socket.accept().unwrap());
         assert!(at().is_none(), "nobody waits");
     }
 

@@ -3,16 +3,17 @@
 //! of each clone's own.
 
 use crate::capture::lost_names::{self, Name};
-use crate::image::{Area, AreaKind, Content, ContentKind, Image};
+use crate::image::mount::joined;
+use crate::image::{Area, AreaKind, Content, ContentKind, Image, Process};
 use crate::inspect::credentials::IdMaps;
 use crate::inspect::open_files;
-use crate::inspect::proc_file::DELETED;
+use crate::inspect::proc_file::{self, DELETED};
 use pando_kernel::file::confined::{Links, Place, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 
 /// What is known of them while an image is captured.
@@ -64,14 +65,38 @@ impl Contents {
         holder: i32,
         image: &mut Image,
     ) -> Result<Option<usize>, CallError> {
-        let at = format!("/proc/{outer}/cwd");
-        let found = std::fs::metadata(&at).context(|| format!("looking at {at}"))?;
-        if found.nlink() > 0 {
+        let about = look(outer, "cwd")?;
+        if about.nlink() > 0 {
             return Ok(None);
         }
-        let name = crate::inspect::proc_file::link(outer, "cwd")?;
-        let (device, inode) = (found.dev(), found.ino());
-        self.note(Sighting { device, inode, name: &name, outer, holder, path: "cwd".into() }, image).map(Some)
+        self.of_link((outer, holder), "cwd", &about, image).map(Some)
+    }
+
+    /// The program that a process executes, where that was deleted, or another was put into its place.
+    pub(crate) fn of_program(
+        &mut self,
+        outer: i32,
+        captured: &Process,
+        image: &mut Image,
+    ) -> Result<Option<usize>, CallError> {
+        if !captured.executable.ends_with(DELETED) {
+            return Ok(None);
+        }
+        let about = look(outer, "exe")?;
+        self.of_link((outer, captured.pid), "exe", &about, image).map(Some)
+    }
+
+    /// What a link in the directory of a process in /proc leads to.
+    fn of_link(
+        &mut self,
+        (outer, holder): (i32, i32),
+        link: &str,
+        about: &Metadata,
+        image: &mut Image,
+    ) -> Result<usize, CallError> {
+        let name = proc_file::link(outer, link)?;
+        let (device, inode) = (about.dev(), about.ino());
+        self.note(Sighting { device, inode, name: &name, outer, holder, path: link.into() }, image)
     }
 
     /// Makes areas that map such files say so.
@@ -96,8 +121,7 @@ impl Contents {
                 continue;
             }
             let path = format!("map_files/{:x}-{:x}", area.start, area.end);
-            let at = format!("/proc/{outer}/{path}");
-            let found = std::fs::metadata(&at).context(|| format!("looking at {at}"))?;
+            let found = look(outer, &path)?;
             let sighting = Sighting { device: found.dev(), inode: found.ino(), name, outer, holder, path };
             let content = self.note(sighting, image)?;
             let (shared, writable) = (writable.is_some(), writable.unwrap_or(true));
@@ -170,7 +194,7 @@ impl Contents {
                     self.lost.push((kind, "remove some, or keep them on the disk"));
                     return Ok(());
                 }
-                let path = format!("{directory}/{text}");
+                let path = joined(&directory, &format!("/{text}"));
                 let what = || format!("looking at {path} of the guest");
                 let place = match Place::in_directory(entries.fd().context(what)?, name) {
                     // Whoever else has the directory open has removed it.
@@ -326,6 +350,12 @@ impl Contents {
         let directory = if there { directory.to_owned() } else { String::new() };
         if is_directory { ContentKind::DeletedDirectory { directory } } else { ContentKind::Deleted { directory } }
     }
+}
+
+/// What a file in the directory of a process in /proc leads to.
+fn look(outer: i32, path: &str) -> Result<Metadata, CallError> {
+    let at = format!("/proc/{outer}/{path}");
+    std::fs::metadata(&at).context(|| format!("looking at {at}"))
 }
 
 /// The root of a process, and what a directory in it is like, if there is such a one: no link leads to it.

@@ -1,10 +1,12 @@
 //! The open files of the processes: what each is, and which descriptors are the same one.
 
 use crate::capture::contents::Contents;
+use crate::capture::lost_names::{self, Name};
 use crate::capture::nested::Nested;
 use crate::capture::queues::Queues;
 use crate::capture::{inotify, pipes, sockets, terminals};
-use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe};
+use crate::image::file::is_nameless_end;
+use crate::image::{Descriptor, FileKind, FileOwner, Image, OpenFile, Pipe};
 use crate::inspect::credentials::IdMaps;
 use crate::inspect::descriptors::{Found, Outside, flock, is, is_in_memory, lasting, name, ranges, supplied};
 use crate::inspect::open_files::{Noted, OpenFiles, Place};
@@ -20,6 +22,7 @@ use std::collections::HashMap;
 /// Notes the open files of one process after another.
 #[derive(Debug)]
 pub(crate) struct Notebook<'a> {
+    init: i32,
     noted: OpenFiles,
     pipes: HashMap<(u64, u64), usize>,
     maps: IdMaps,
@@ -38,6 +41,7 @@ impl<'a> Notebook<'a> {
         queues: &'a Queues,
     ) -> Result<Self, CallError> {
         Ok(Self {
+            init,
             noted: OpenFiles::default(),
             pipes: HashMap::new(),
             maps: IdMaps::of(init)?,
@@ -95,6 +99,15 @@ impl<'a> Notebook<'a> {
             FileKind::Named { .. } => self.nested.mounts.of_file(member.outer, found),
             _ => None,
         };
+        if is_nameless_end(&kind, image) {
+            // An id that the namespace does not know belongs to nobody there: root's is as good.
+            let (user, group) = (self.maps.user(found.stat.st_uid), self.maps.group(found.stat.st_gid));
+            if let (Ok(user), Ok(group)) = (user, group)
+                && (user, group) != (0, 0)
+            {
+                image.owners.push(FileOwner { file: image.files.len(), user, group });
+            }
+        }
         image.files.push(OpenFile { flags: lasting(flags), position, lock, ranges, kind, mount_space });
         Ok(image.files.len() - 1)
     }
@@ -147,7 +160,10 @@ impl<'a> Notebook<'a> {
             }
             "anon_inode:[pidfd]" => FileKind::Process { pid: pidfd::pid(found) },
             "anon_inode:inotify" => FileKind::Inotify { watches: self.mounts.capture(found)? },
-            _ => FileKind::Named { path: name(found).to_owned() },
+            _ => match lost_names::of_open(self.init, found) {
+                Name::Other(path) => FileKind::Named { path },
+                Name::AsTold | Name::Unknown => FileKind::Named { path: name(found).to_owned() },
+            },
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::capture::in_flight::Flight;
 use crate::capture::inotify::Searched;
 use crate::capture::ipc::Ipc;
 use crate::capture::nested::Nested;
-use crate::image::Area;
+use crate::image::{Area, NetDevice};
 use crate::inspect::descriptors::Found;
 use crate::refusal::Refusal;
 use std::collections::{HashMap, HashSet};
@@ -40,6 +40,8 @@ pub(crate) struct Known<'a> {
     pub(crate) task_iterator: Option<&'a TaskIterator>,
     /// What is set of the guest's own network.
     pub(crate) net_settings: &'a [(String, String)],
+    /// What was chosen of its device.
+    pub(crate) net_device: Option<&'a NetDevice>,
     /// The processes that were there before the first look.
     pub(crate) looked_at: &'a HashSet<i32>,
 }

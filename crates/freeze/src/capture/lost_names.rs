@@ -1,14 +1,16 @@
-//! Shared mappings of files by names that are gone while the files have others. A file that is published in one step is
-//! made so: under a temporary name, mapped, linked or renamed to the name that others open, and the first name unlinked
-//! (sem_open(3) does). /proc tells of the first name alone.
+//! Open files and shared mappings by names that are gone while the files have others. A file that is published in one
+//! step is made so: under a temporary name, mapped, linked or renamed to the name that others open, and the first name
+//! unlinked (sem_open(3) does). /proc tells of the first name alone.
 //!
 //! It is the file that counts: whoever maps it by its other name shares it. So that is looked for, where it is as a
 //! rule: in the same directory.
 
 use crate::image::{Area, AreaKind};
 use crate::inspect::areas;
+use crate::inspect::descriptors::{self, Found};
 use crate::inspect::proc_file::DELETED;
 use pando_kernel::file::confined::{Links, Place, Root};
+use rustix::fs::FileType;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +20,7 @@ const MOST: usize = 20_000;
 
 pub(crate) type Objection = (String, &'static str);
 
-/// What a shared mapping is of.
+/// What an open file or a shared mapping is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     /// Of what /proc says, or of a file that has no name at all.
@@ -39,9 +41,26 @@ pub(crate) fn of(outer: i32, area: &Area) -> Name {
     if about.nlink() == 0 {
         return Name::AsTold;
     }
+    other(outer, lost, (about.dev(), about.ino()))
+}
+
+/// What an open file is of: one that was opened by a name that is gone may have another. `init` is the first process of
+/// the guest.
+pub(crate) fn of_open(init: i32, found: &Found) -> Name {
+    let Some(lost) = found.target.strip_suffix(DELETED).filter(|_| found.stat.st_nlink > 0) else {
+        return Name::AsTold;
+    };
+    if !descriptors::is(found, FileType::RegularFile) || descriptors::is_name_alone(found) || is_memory(lost) {
+        return Name::AsTold;
+    }
+    other(init, lost, (found.stat.st_dev, found.stat.st_ino))
+}
+
+/// Another name of a file, as a process sees it, in the directory of one that is gone.
+fn other(outer: i32, lost: &str, identity: (u64, u64)) -> Name {
     let directory = lost.rsplit_once('/').map_or("", |(directory, _)| directory);
     let root = Root::of_process(outer).ok();
-    match root.and_then(|root| find(&root, directory, (about.dev(), about.ino()))) {
+    match root.and_then(|root| find(&root, directory, identity)) {
         Some(name) => Name::Other(format!("{directory}/{name}")),
         None => Name::Unknown,
     }

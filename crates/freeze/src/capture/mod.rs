@@ -37,6 +37,8 @@ pub(crate) mod sockets;
 pub(crate) mod sysv;
 pub(crate) mod terminals;
 pub(crate) mod tree;
+pub(crate) mod unaccepted;
+pub(crate) mod unaccepted_unix;
 pub(crate) mod unix_socket;
 pub(crate) mod urgent_data;
 pub(crate) mod user_spaces;

@@ -44,8 +44,7 @@ impl Difference {
     pub(crate) fn between(first: &MountTree, other: &MountTree, earlier: &[&MountTree]) -> Self {
         let (own, theirs) = (first.get(first.root()), other.get(other.root()));
         if (&own.device, &own.root) != (&theirs.device, &theirs.root) {
-            let objection = ("a mnt namespace of its own with other files at its root".into(), STOP);
-            return Self { objections: vec![objection], ..Self::default() };
+            return Self::of_another_root(first, other, earlier);
         }
         let link = match (own.shared, theirs.shared, theirs.master) {
             (Some(group), other, _) if other == Some(group) => Link::Peers,
@@ -60,12 +59,25 @@ impl Difference {
                 "make them followers first (mount --make-rslave /)",
             ));
         }
-        if found.changes.len() > MOST_MOUNT_CHANGES {
-            found
-                .objections
+        found.bounded()
+    }
+
+    /// The same of one with another root (pivot_root(2)): nothing that the first process has mounted is there, and what
+    /// is there is mounted again, the root first.
+    fn of_another_root(first: &MountTree, other: &MountTree, earlier: &[&MountTree]) -> Self {
+        let follows = other.all().iter().any(|mount| mount.master.is_some());
+        let link = if follows { Link::Follows } else { Link::Alone };
+        let found = Self { link, shared: other.get(other.root()).shared.is_some(), ..Self::default() };
+        let comparison = Comparison { home: false, pivoted: true, ..Comparison::new(first, other, earlier, found) };
+        comparison.finish().bounded()
+    }
+
+    fn bounded(mut self) -> Self {
+        if self.changes.len() > MOST_MOUNT_CHANGES {
+            self.objections
                 .push((format!("a mnt namespace of its own with more than {MOST_MOUNT_CHANGES} mounts"), STOP));
         }
-        found
+        self
     }
 }
 
@@ -97,6 +109,8 @@ struct Comparison<'a> {
     earlier: &'a [&'a MountTree],
     /// Whether they are those of one namespace, at its start and now.
     home: bool,
+    /// Whether it has another root, and nothing is the same.
+    pivoted: bool,
     /// The mounts that are the same, of the other tree and of the first.
     same: HashMap<usize, usize>,
     /// Those of the first that are taken away.
@@ -109,13 +123,17 @@ struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     fn new(first: &'a MountTree, other: &'a MountTree, earlier: &'a [&'a MountTree], found: Difference) -> Self {
         let (same, gone, own) = (HashMap::new(), HashSet::new(), Vec::new());
-        Self { first, other, earlier, home: true, same, gone, own, found }
+        Self { first, other, earlier, home: true, pivoted: false, same, gone, own, found }
     }
 
     fn finish(mut self) -> Difference {
         let (own, theirs) = (self.first.root(), self.other.root());
-        self.pair(own, theirs);
-        self.set(theirs);
+        if self.pivoted {
+            self.make(theirs, theirs);
+        } else {
+            self.pair(own, theirs);
+            self.set(theirs);
+        }
         self.walk(theirs);
         self.propagate();
         self.found
@@ -129,7 +147,9 @@ impl<'a> Comparison<'a> {
         let shared = self.found.shared;
         for (number, mount) in self.other.all().iter().enumerate() {
             // A namespace that follows another follows it by each mount that this one shares.
-            let follows = self.same.get(&number).is_some_and(|own| self.first.get(*own).shared.is_some());
+            // Where nothing is the same, all is copied as what follows.
+            let follows =
+                self.pivoted || self.same.get(&number).is_some_and(|own| self.first.get(*own).shared.is_some());
             let alone = self.found.link == Link::Follows && follows && mount.master.is_none();
             let kind = match (mount.unbindable, mount.shared.is_some(), mount.master.is_some()) {
                 (true, ..) => libc::MS_UNBINDABLE,

@@ -18,7 +18,7 @@ use crate::subject::Subject;
 use pando_kernel::file::confined::{Links, Place, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::FileType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 
 /// One, and a process that is in it.
@@ -60,8 +60,12 @@ impl Spaces {
         let mounts = first.all().iter().map(|mount| (mount.id, None)).collect();
         let start = (!subject.given.is_empty()).then(|| since_the_start(subject, &first));
         let home = MOUNTS.of(init)?;
+        let elsewhere = |member: &&Member| MOUNTS.of(member.outer).is_ok_and(|link| link != home);
+        let mut others: Vec<_> = members.iter().filter(|member| member.state != 'Z').filter(elsewhere).collect();
+        // Who has a root of its own does not see what is mounted outside that.
+        others.sort_by_cached_key(|member| has_own_root(member.outer));
         let mut spaces = Self { init, home, first, start, all: Vec::new(), of: HashMap::new(), mounts };
-        for member in members.iter().filter(|member| member.state != 'Z') {
+        for member in others {
             let Ok(link) = MOUNTS.of(member.outer) else { continue };
             if link != spaces.home {
                 spaces.note(member, link)?;
@@ -76,7 +80,7 @@ impl Spaces {
             return Ok(());
         }
         let Ok(text) = proc_file::text(member.outer, "mountinfo") else { return Ok(()) };
-        let tree = MountTree::parse(&text);
+        let tree = MountTree::parse(&text).filter(|_| !has_own_root(member.outer));
         // One that has just ended has nothing mounted.
         if tree.is_none() && (process_tree::is_gone(member.outer) || process_tree::has_ended(member.outer)) {
             return Ok(());
@@ -86,7 +90,7 @@ impl Spaces {
         let difference = match &tree {
             Some(tree) if number < MOST_MOUNT_SPACES => Difference::between(&self.first, tree, &earlier),
             Some(_) => refused(format!("more than {MOST_MOUNT_SPACES} mnt namespaces")),
-            // What it sees as its root is none of a mount, as after chroot(2); or there is too much of it.
+            // Everybody in it has a root of his own, as after chroot(2); or there is too much of it.
             None => refused("a mnt namespace of its own whose mounts cannot be told".into()),
         };
         let tree = tree.unwrap_or_default();
@@ -296,14 +300,15 @@ impl Spaces {
         differs.then(|| (kind(), "unmount it there, or stop what made it"))
     }
 
-    /// What stands in the way of a process: its directory, its program, its memory.
+    /// What stands in the way of a process: its root, its directory, its program, its memory.
     pub(crate) fn member_objections(&self, member: &Member, areas: &[Area]) -> Vec<Objection> {
         const ONLY: &str = "start it from files that the guest's first process sees, too";
         let is_changed = self.start.as_ref().is_some_and(|(_, difference)| !difference.changes.is_empty());
+        let mut objections: Vec<_> = self.root_objection(member).into_iter().collect();
         if self.all.is_empty() && !is_changed {
-            return Vec::new();
+            return objections;
         }
-        let mut objections: Vec<_> = self.directory_objection(member).into_iter().collect();
+        objections.extend(self.directory_objection(member));
         if self.of_process(member.outer).is_none() {
             objections.extend(self.moved_objections(member, areas));
             return objections;
@@ -319,6 +324,12 @@ impl Spaces {
                     let lost = self.home_path(member.outer, path, &file).is_none();
                     lost.then(|| format!("memory of a file that only its mnt namespace has ({path})"))
                 }
+                AreaKind::Shared { path, writable: false, .. } if path.ends_with(DELETED) => {
+                    let lacks = !self.sees_processes(member.outer);
+                    lacks.then(|| {
+                        format!("memory of a file without a name, which it cannot write to, without /proc ({path})")
+                    })
+                }
                 AreaKind::Shared { path, .. } if is_file(path) => {
                     let lost = !self.leads_back(member.outer, path, &file);
                     lost.then(|| format!("memory of a file that its mnt namespace does not have ({path})"))
@@ -329,6 +340,12 @@ impl Spaces {
         }
         objections.dedup();
         objections
+    }
+
+    /// Whether /proc is where a process looks for it. By that it opens once more what it has open.
+    fn sees_processes(&self, outer: i32) -> bool {
+        let tree = self.of_process(outer).map_or(&self.first, |space| &self.all[space].tree);
+        tree.get(tree.leads_to("/proc", &HashSet::new())).kind == "proc"
     }
 
     /// Programs and memory of files that a holder would not find where they are.
@@ -342,6 +359,14 @@ impl Spaces {
         let moved = [program.as_str()].into_iter().chain(mapped).find(|path| is_file(path) && self.is_moved(path));
         let kind = |path: &str| format!("a program or library of what the guest has mounted itself ({path})");
         moved.map(|path| (kind(path), MOVED)).into_iter().collect()
+    }
+
+    /// A clone enters a root by its path. The first process is there before any is looked for.
+    fn root_objection(&self, member: &Member) -> Option<Objection> {
+        let root = proc_file::root(member.outer).ok()??;
+        let leads = member.outer != self.init && is_file(&root) && self.leads_back(member.outer, &root, "root");
+        let kind = || format!("it has a root directory of its own that no path leads to ({root})");
+        (!leads).then(|| (kind(), "start the program without chroot, or in a directory that stays"))
     }
 
     fn directory_objection(&self, member: &Member) -> Option<Objection> {
@@ -420,6 +445,11 @@ fn refused(kind: String) -> Difference {
 fn is_of_the_kernels(found: &Found) -> bool {
     const MESSAGE_QUEUES: i64 = 0x1980_0202;
     rustix::fs::statfs(&found.path).is_ok_and(|about| about.f_type == MESSAGE_QUEUES)
+}
+
+/// Whether a process has another root than its mount namespace.
+fn has_own_root(outer: i32) -> bool {
+    proc_file::root(outer).is_ok_and(|root| root.is_some())
 }
 
 /// Whether a name of /proc is one of a file that has it.

@@ -54,6 +54,7 @@ pub(crate) fn fill(
     let outer = process.member.outer;
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
+    captured.root = proc_file::root(outer)?;
     captured.limits = limits::read(outer)?;
     captured.umask = status.number("Umask", 8)? as u32;
     for (number, thread) in process.threads.iter().enumerate() {

@@ -38,8 +38,9 @@ pub(crate) fn capture(
     }
     image.host_names = capture_host_names(&nested.host_names)?;
     image.ipc_spaces = nested.ipc.all().len();
-    image.net_spaces = networks::capture(&nested.networks);
+    image.net_spaces = networks::capture(&nested.networks, &nested.nets);
     image.net_settings = known.net_settings.to_vec();
+    image.net_device = known.net_device.cloned();
     image.user_spaces = user_spaces::capture(&nested.users, &maps)?;
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
@@ -64,6 +65,7 @@ pub(crate) fn capture(
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
             captured.deleted_directory = notebook.contents.of_working_directory(outer, captured.pid, &mut image)?;
+            captured.deleted_executable = notebook.contents.of_program(outer, &captured, &mut image)?;
             captured.leases = leases::capture(outer, (&found, &captured.descriptors), &image, &maps)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
             watched.note((outer, image.processes.len()), &found, &mut captured);

@@ -2,7 +2,7 @@
 
 use crate::capture::in_flight::Flight;
 use crate::capture::nested::Nested;
-use crate::capture::{lost_names, peer_credentials, socket_options, socket_queue, urgent_data};
+use crate::capture::{lost_names, peer_credentials, socket_options, socket_queue, unaccepted_unix, urgent_data};
 use crate::image::socket::{NOBODY, path};
 use crate::image::{Image, Sender, UnixSocket, Waiting};
 use crate::inspect::credentials::IdMaps;
@@ -60,11 +60,11 @@ pub(crate) fn capture(
             }
         }
     }
+    unaccepted_unix::capture(image, places, &table, &maps)?;
     // What waits to be accepted is connected to nothing that has an inode.
     let waiting: Vec<usize> = image.unix.iter().flat_map(|socket| socket.waiting.clone()).collect();
     for client in waiting {
         image.unix[client].connected = false;
-        image.unix[client].is_reset = table.get(&inodes[client]).is_some_and(|entry| entry.queues.1 > 0);
         let maker = maker(&borrow(places[image.unix[client].file])?, &maps)?;
         image.unix[client].connector = Some(peer_credentials::of_waiting(image, client, maker));
     }
@@ -74,7 +74,7 @@ pub(crate) fn capture(
 const READING: &str = "reading a unix socket";
 
 /// A message's sender, as he is known inside.
-fn inside(sender: Sender, maps: &IdMaps) -> Sender {
+pub(super) fn inside(sender: Sender, maps: &IdMaps) -> Sender {
     let process = proc_file::Lines::read(sender.process, "status").ok().and_then(|status| process_tree::inner(&status));
     Sender {
         process: process.unwrap_or(0),

@@ -22,6 +22,9 @@ pub struct Frozen {
     pub connections: Vec<Connection>,
     /// Those of them whose random numbers are the same in all clones, where it was just frozen.
     pub generators: Vec<Generator>,
+    /// How many of their TCP connections with themselves nobody has accepted, though something was sent, where it was
+    /// just frozen: clones find them reset.
+    pub unheard: usize,
     /// The files that they map.
     pub(crate) files: Vec<MappedFile>,
     /// Whether a clone was compared with what was frozen, and found to be that; or none is to be.

@@ -124,6 +124,14 @@ impl Holder {
         File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))
     }
 
+    /// Offers a range of its memory to be merged with equal pages, or takes that back.
+    pub(crate) fn offer(&self, start: u64, length: u64, taken_back: bool) -> io::Result<()> {
+        match self.ask(Request::Offer { start, length, taken_back }, &[])?.errno {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
     /// The script of the image that it holds.
     pub(crate) fn script(&self) -> Result<&Script, CloneError> {
         self.script.as_ref().ok_or(CloneError::Empty)

@@ -30,7 +30,7 @@ pub(crate) fn of(image: &Image) -> Cow<'_, Image> {
 type Mistake = (&'static str, fn(&mut Image));
 
 #[cfg(feature = "crash-points")]
-const MISTAKES: [Mistake; 16] = [
+const MISTAKES: [Mistake; 17] = [
     ("umask", |image| process(image, |process| process.umask ^= 0o22)),
     ("user", |image| process(image, |process| process.threads[0].credentials.users[2] = 7)),
     ("groups", |image| process(image, |process| process.threads[0].credentials.further.push(7))),
@@ -43,6 +43,7 @@ const MISTAKES: [Mistake; 16] = [
     }),
     ("name", |image| process(image, |process| process.threads[0].name = b"other".to_vec())),
     ("directory", |image| process(image, |process| process.directory = "/proc".into())),
+    ("root", |image| process(image, |process| process.root = Some("/proc".into()))),
     ("limit", |image| process(image, |process| process.limits.iter_mut().for_each(|limit| limit.1 /= 2))),
     ("ignored", |image| process(image, |process| process.actions.push((libc::SIGUSR2, [1, 0, 0, 0])))),
     ("waiting", |image| {

@@ -8,7 +8,8 @@
 //!
 //! Each has a socket in the place of the one that was connected; it was made by the process itself, in its network and
 //! control group, and is given its connection from here, which takes privilege over the network. What waited at a
-//! listener connects to that anew: it has sent nothing that anybody has.
+//! listener connects to that anew, in the order in which it waited, and sends all that it has sent once more: nobody
+//! has had any of it.
 
 use crate::image::connection::{Bytes, Connection, Ends, Peer, owners};
 use crate::image::{FileKind, Image, Role, SocketOption};

@@ -9,6 +9,7 @@ use crate::image::Image;
 use crate::likeness;
 use crate::restore::script::Script;
 use crate::trampoline;
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{CallError, Context, memory, process::pidfd, socket::packet};
 use pando_restorer::Request;
 use rustix::pipe::PipeFlags;
@@ -25,6 +26,8 @@ pub struct Target<'a> {
     /// The first process of the clone's pid namespace. It has the clone's namespaces and root, and reaps whatever dies;
     /// or it waits in a [`Handoff`].
     pub init: i32,
+    /// The same process, as its maker holds it: nothing is forked to whoever has its pid once it has ended.
+    pub held: Option<&'a HeldProcess>,
     /// Directory of the cgroup (version 2) to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// Files `cgroup.procs` of cgroups (version 1) to join.
@@ -147,7 +150,7 @@ impl Holder {
         let what = || "making a clone".to_owned();
         let (reports, report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let (theirs, gate) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
-        let (process, namespaces) = namespaces(target.init)?;
+        let (process, namespaces) = namespaces(target)?;
         if image.first().is_none() && target.handoff.is_some() {
             return Err(CloneError::NoFirst);
         }
@@ -247,10 +250,21 @@ fn ours() -> Result<&'static Identities, CallError> {
 
 /// A process by which all its namespaces are entered at once (setns(2) with a pidfd, since Linux 5.8), and which of
 /// them are not ours: those alone its user namespace gives a right to.
-fn namespaces(pid: i32) -> Result<(OwnedFd, u32), CallError> {
+fn namespaces(target: &Target<'_>) -> Result<(OwnedFd, u32), CallError> {
+    let pid = target.init;
+    let what = || format!("finding process {pid}");
+    let process = match target.held {
+        Some(held) => {
+            let ended = || io::Error::from_raw_os_error(libc::ESRCH);
+            held.descriptor().ok_or_else(ended).and_then(|descriptor| descriptor.try_clone_to_owned()).context(what)?
+        }
+        None => pidfd::open(pid).context(what)?,
+    };
     let (ours, theirs) = (ours()?, identities(&pid.to_string())?);
+    if pidfd::has_ended(&process) {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH)).context(what);
+    }
     let others = KINDS.iter().zip(ours.iter().zip(&theirs)).filter(|(_, (ours, theirs))| ours != theirs);
     let flags = others.fold(0, |flags, ((_, flag), _)| flags | *flag as u32);
-    let process = pidfd::open(pid).context(|| format!("finding process {pid}"))?;
     Ok((process, flags))
 }

@@ -6,14 +6,16 @@ use crate::capture::fork_sharing::traits;
 use crate::capture::in_flight;
 use crate::disk::wrong::{Wrong, ensure, is_path};
 use crate::disk::{check_namespaces, check_numbers};
-use crate::image::file::{HIGHEST_TERMINAL, MOST_FILE_WATCHES};
+use crate::image::file::{HIGHEST_TERMINAL, MOST_FILE_WATCHES, is_nameless_end};
 use crate::image::ipc::{LONGEST_MESSAGE, MOST_MESSAGES, MOST_QUEUES};
 use crate::image::memory::{PAGE, USER_END};
 use crate::image::namespace::LONGEST_HOST_NAME;
+use crate::image::own_files::GONE;
 use crate::image::own_files::{self, is_own_proc, process_of};
-use crate::image::socket::MOST_IN_FLIGHT;
+use crate::image::socket::{MOST_GONE, MOST_IN_FLIGHT};
 use crate::image::{
-    Area, AreaKind, ContentKind, Descriptor, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread, aio,
+    Area, AreaKind, ContentKind, Descriptor, FileKind, FileOwner, GoneClient, HostNames, Image, Lease, Process, Queue,
+    Terminal, Thread, Waiting, aio,
 };
 use crate::precheck::own_proc;
 use crate::restore::lineage::DEEPEST;
@@ -178,6 +180,11 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     }
     is_path(&process.executable)?;
     is_path(&process.directory)?;
+    process.root.as_deref().map_or(Ok(()), is_path)?;
+    ensure(process.root.is_none() || process.pid != image.init, || "the first process has another root".into())?;
+    let has_bytes =
+        |content: usize| image.contents.get(content).is_some_and(|one| one.kind.is_nameless() && one.kind.has_bytes());
+    ensure(process.deleted_executable.is_none_or(has_bytes), || "its program is none".into())?;
     let is_directory = |content: usize| {
         image.contents.get(content).is_some_and(|one| matches!(one.kind, ContentKind::DeletedDirectory { .. }))
     };
@@ -223,7 +230,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             }
             FileKind::Queue { queue } => *queue < image.queues.len(),
             FileKind::Process { pid } => {
-                *pid == image.init || image.processes.iter().any(|process| process.pid == *pid)
+                [image.init, GONE].contains(pid) || image.processes.iter().any(|process| process.pid == *pid)
             }
             FileKind::Namespace { kind, space } => check_namespaces::is_namespace(image, *kind, *space),
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
@@ -249,6 +256,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
         })?;
         ensure(!socket.directory.contains('\0') && socket.options.len() <= 1024, || "a unix socket is none".into())?;
     }
+    unaccepted(image)?;
     in_flight(image)?;
     let mut numbers = HashSet::new();
     let whole = |one: &Terminal| one.number <= HIGHEST_TERMINAL && one.settings.len() == SETTINGS;
@@ -261,11 +269,30 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     image.contents.iter().try_for_each(content)?;
     check_namespaces::spaces(image)?;
     check_namespaces::control_groups(image)?;
+    let is_owner = |one: &FileOwner| image.files.get(one.file).is_some_and(|file| is_nameless_end(&file.kind, image));
+    ensure(image.owners.len() <= image.files.len() && image.owners.iter().all(is_owner), || {
+        "what has an owner is no pipe and no socket".into()
+    })?;
     ensure(image.queues.len() <= MOST_QUEUES && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
     let counted = |id: i32| id >= 0 && steps_to(id) <= MOST_NUMBERS;
     ensure(image.keyed.iter().all(|one| counted(one.id)), || "an object of System V has no such number".into())
+}
+
+/// What was sent by unix sockets that nobody has accepted.
+fn unaccepted(image: &Image) -> Result<(), Wrong> {
+    let plain = |sent: &[Waiting]| sent.iter().all(|message| message.files.is_empty());
+    let waits: HashSet<usize> = image.unix.iter().flat_map(|socket| socket.waiting.iter().copied()).collect();
+    for (number, socket) in image.unix.iter().enumerate() {
+        let own = socket.sent.is_empty() || waits.contains(&number) && plain(&socket.sent);
+        let listens = socket.backlog.is_some() && socket.kind != libc::SOCK_DGRAM || socket.gone.is_empty();
+        let in_order = socket.gone.is_sorted_by_key(|one| one.behind);
+        let known = |one: &GoneClient| one.behind <= socket.waiting.len() && plain(&one.sent);
+        let gone = socket.gone.len() <= MOST_GONE && in_order && socket.gone.iter().all(known);
+        ensure(own && listens && gone, || "a unix connection that waits is none".into())?;
+    }
+    Ok(())
 }
 
 /// What waits in unix sockets to be received.

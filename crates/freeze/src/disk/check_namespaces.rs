@@ -4,12 +4,13 @@
 use crate::disk::wrong::{Wrong, ensure, is_path};
 use crate::image::control_group::{DEEPEST_GROUP, MOST_GROUPS, SETTINGS};
 use crate::image::memory::PAGE;
-use crate::image::mount::MOST_MOUNT_CHANGES;
+use crate::image::mount::{MOST_MOUNT_CHANGES, is_made, path};
 use crate::image::namespace::{
-    MOST_IPC_SPACES, MOST_MOUNT_SPACES, MOST_NET_SETTINGS, MOST_NET_SPACES, MOST_RANGES, MOST_USER_SPACES,
+    LONGEST_DEVICE_NAME, MOST_IPC_SPACES, MOST_MOUNT_SPACES, MOST_NET_SETTINGS, MOST_NET_SPACES, MOST_RANGES,
+    MOST_USER_SPACES, PACKETS,
 };
 use crate::image::namespace_kind::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
-use crate::image::{FileKind, Image, MountChange, Process, Thread, made_mounts};
+use crate::image::{FileKind, Image, Link, MountChange, NetDevice, Process, Thread, made_mounts};
 use pando_kernel::network::settings::NETWORK_SETTINGS;
 
 /// Namespaces, and who and what is in them.
@@ -24,8 +25,16 @@ pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
         let below = path.strip_prefix(NETWORK_SETTINGS).is_some_and(|rest| rest.starts_with('/'));
         below && is_plain(path) && value.len() <= PAGE as usize && is_path(path).is_ok()
     };
-    let right = image.net_settings.len() <= MOST_NET_SETTINGS && image.net_settings.iter().all(is_setting);
+    let of_spaces = image.net_spaces.iter().map(|space| &space.settings);
+    let mut settings = std::iter::once(&image.net_settings).chain(of_spaces);
+    let right = settings.all(|all| all.len() <= MOST_NET_SETTINGS && all.iter().all(is_setting));
     ensure(right, || "a setting of its network is none".into())?;
+    let is_device = |device: &NetDevice| {
+        let name = &device.name;
+        let plain = name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'%'));
+        (1..=LONGEST_DEVICE_NAME).contains(&name.len()) && plain && PACKETS.contains(&device.longest)
+    };
+    ensure(image.net_device.as_ref().is_none_or(is_device), || "its network device is none".into())?;
     let mut behind = 0;
     for contents in made_mounts::contents(image) {
         // Each is in one of them.
@@ -36,8 +45,14 @@ pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
     }
     ensure(image.mounts.len() <= MOST_MOUNT_CHANGES, || "it has too many mounts".into())?;
     image.mounts.iter().try_for_each(|change| mount_change(image, 0, change))?;
+    let is_root = |change: &MountChange| is_made(change) && path(change) == "/";
+    ensure(!image.mounts.iter().any(is_root), || "the first process has another root".into())?;
     for (number, space) in image.mount_spaces.iter().enumerate() {
         ensure(space.changes.len() <= MOST_MOUNT_CHANGES, || "a mount namespace has too many mounts".into())?;
+        // What all that follows is mounted in.
+        let late = space.changes.iter().skip(1).any(is_root);
+        let shares = space.link == Link::Peers && space.changes.iter().any(is_root);
+        ensure(!late && !shares, || "the root of a mount namespace is none".into())?;
         space.changes.iter().try_for_each(|change| mount_change(image, number, change))?;
     }
     let known = |space: Option<usize>| space.is_none_or(|space| space < count);

@@ -35,7 +35,9 @@ pub(crate) fn of_files(image: &Image) -> Result<(), Wrong> {
     for socket in &image.unix {
         let kind = matches!(socket.kind, libc::SOCK_STREAM | libc::SOCK_DGRAM | libc::SOCK_SEQPACKET);
         ensure(kind && socket.shut <= 3, || "a unix socket is of no such kind".into())?;
-        let known = [&socket.peer_credentials, &socket.connector].into_iter().flatten().all(is_somebody);
+        let connectors = socket.gone.iter().map(|one| &one.connector);
+        let known =
+            [&socket.peer_credentials, &socket.connector].into_iter().flatten().chain(connectors).all(is_somebody);
         ensure(known, || "whoever connected a unix socket is nobody".into())?;
         options(&socket.options)?;
     }
@@ -79,7 +81,47 @@ mod tests {
     use super::*;
     use crate::disk::check::check;
     use crate::example::image;
-    use crate::image::{FileWatch, PlainSocket};
+    use crate::image::{FileWatch, GoneClient, NetDevice, PlainSocket, Waiting};
+
+    #[test]
+    fn networks_and_connections_that_no_capture_writes_are_refused() {
+        let gone = |behind, files| GoneClient {
+            behind,
+            sent: vec![Waiting { files, ..Waiting::default() }],
+            connector: PeerCredentials::default(),
+        };
+        let listens = |gone: Vec<GoneClient>| {
+            let mut image = image();
+            (image.unix[0].backlog, image.unix[0].gone) = (Some(1), gone);
+            check(&image)
+        };
+        assert_eq!(listens(vec![gone(0, Vec::new())]), Ok(()));
+        assert!(listens(vec![gone(1, Vec::new())]).is_err(), "nobody waits before it");
+        assert!(listens(vec![gone(0, vec![0])]).is_err(), "it comes with a descriptor");
+        assert!(listens(vec![GoneClient::default(); 5000]).is_err(), "there are too many");
+        let nobody = PeerCredentials { user: u32::MAX, ..PeerCredentials::default() };
+        assert!(listens(vec![GoneClient { connector: nobody, ..GoneClient::default() }]).is_err());
+        let device = |name: &str, longest| {
+            let net_device = Some(NetDevice { name: name.into(), longest });
+            check(&Image { net_device, ..image() })
+        };
+        assert_eq!(device("eth0", 1300), Ok(()));
+        for (name, longest) in [("eth0", 67), ("eth0", 1 << 16), ("", 1300), ("a/b", 1300), ("sixteen-letters-", 1300)]
+        {
+            assert!(device(name, longest).is_err(), "{name} {longest}");
+        }
+        let changes: [fn(&mut Image); 4] = [
+            |image| image.unix[0].sent = vec![Waiting::default()],
+            |image| image.unix[0].gone = vec![GoneClient::default()],
+            |image| image.net_spaces[0].settings = vec![("/proc/sys/kernel/core_pattern".into(), "x".into())],
+            |image| image.net_spaces[0].settings = vec![("/proc/sys/net/../kernel/hostname".into(), "x".into())],
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut image = image();
+            change(&mut image);
+            assert!(check(&image).is_err(), "{number}");
+        }
+    }
 
     #[test]
     fn what_no_capture_writes_is_refused() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 14;
 
 /// Where the body begins: a page, so that memory lies on pages.
 pub(crate) const BODY: u64 = 4096;
@@ -26,6 +26,8 @@ pub enum Kind {
     Tree,
     /// Memory.
     Memory,
+    /// Where the pieces of memory lie that is not in one file.
+    Chain,
 }
 
 /// Why a file of an image cannot be read.
@@ -64,6 +66,7 @@ impl Kind {
             Self::About => 1,
             Self::Tree => 2,
             Self::Memory => 3,
+            Self::Chain => 4,
         }
     }
 }
@@ -81,7 +84,17 @@ impl ImageFile {
     pub fn create(path: &Path, kind: Kind) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-        Ok(Self { file, kind, length: 0, sum: Xxh3::new() })
+        Ok(Self::over(file, kind))
+    }
+
+    /// Begins one in a file that is open for writing and empty.
+    pub(crate) fn over(file: File, kind: Kind) -> Self {
+        Self { file, kind, length: 0, sum: Xxh3::new() }
+    }
+
+    /// Bytes of the body so far.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
     }
 
     /// Adds bytes to the file's body.

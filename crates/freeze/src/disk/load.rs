@@ -3,18 +3,20 @@
 use crate::clone::frozen::Frozen;
 use crate::clone::holder::Holder;
 use crate::clone::planted;
-use crate::disk::image_file::{BODY, ImageFileError, Kind, Opened};
+use crate::disk::chain::Memory;
+use crate::disk::difference::Parent;
+use crate::disk::image_file::{ImageFileError, Kind, Opened};
 use crate::disk::powers::Powers;
-use crate::disk::save::{self, MEMORY, TREE, Tree};
+use crate::disk::save::{self, TREE, Tree};
 use crate::disk::{bounded, check};
 use crate::image::aio;
 use crate::inspect::limits;
 use crate::inspect::machine::{self, Machine};
-use crate::origin::{self, Origin};
+use crate::origin;
 use crate::refusal::FreezeError;
 use crate::restore::plan;
 use pando_kernel::CallError;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -54,14 +56,13 @@ pub fn load(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, LoadError>
     }
     memory.check()?;
     let mut holder = Holder::start()?;
-    // Of the file that was checked, whatever its name is by now.
-    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.file.as_fd().as_raw_fd());
-    let script = plan::script(&planted::of(&tree.image), &holder.facts(Origin::File { path, start: BODY })?)?;
+    let script = plan::script(&planted::of(&tree.image), &holder.facts(memory.origin(&tree.image))?)?;
     limits::lift(&tree.image, holder.pid())?;
     holder.hold(script, root, tree.image.adopted)?;
     let Tree { image, pause, files, .. } = tree;
     let (connections, generators) = (Vec::new(), Vec::new());
-    Ok(Frozen { image, holder, pause, connections, generators, files, alike: AtomicBool::new(false) })
+    let (unheard, alike) = (0, AtomicBool::new(false));
+    Ok(Frozen { image, holder, pause, connections, generators, unheard, files, alike })
 }
 
 /// Looks through an image that came from elsewhere, and notes in it that it did; what its processes hold.
@@ -91,23 +92,38 @@ fn understood(body: &[u8], most: usize) -> Result<Tree, String> {
 }
 
 /// Everything but whether the memory is as it was written, which takes a while.
-fn open(directory: &Path, most: usize) -> Result<(Tree, Opened), LoadError> {
+fn open(directory: &Path, most: usize) -> Result<(Tree, Memory), LoadError> {
     let image_file = Opened::open(&directory.join(TREE), Kind::Tree)?;
     let body = image_file.body(LONGEST_TREE)?;
     let tree = understood(&body, most).map_err(|what| image_file.damaged(what))?;
-    let memory = Opened::open(&directory.join(MEMORY), Kind::Memory)?;
-    if memory.length != tree.memory || memory.length != origin::length(&tree.image) {
-        return Err(memory.damaged("it is not of this image").into());
+    if tree.memory != origin::length(&tree.image) {
+        return Err(image_file.damaged("it is not of its memory").into());
     }
+    let memory = Memory::open(directory, &tree.image)?;
     Ok((tree, memory))
+}
+
+/// An image that others are compared with as they are written.
+pub(crate) fn parent(directory: &Path) -> Result<Parent<'_>, LoadError> {
+    let (tree, memory) = open(directory, usize::MAX)?;
+    Ok(Parent::new(directory, &tree.image, memory))
+}
+
+/// Writes the memory of an image in a directory into an empty file, as one that needs no other: for an export.
+pub fn fold(directory: &Path, into: std::fs::File) -> Result<(), LoadError> {
+    let (_, memory) = open(directory, usize::MAX)?;
+    memory.check()?;
+    memory.fold(into).map_err(|source| ImageFileError::Read { path: directory.to_owned(), source }.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::image_file::write_image_file;
+    use crate::disk::chain::MEMORY;
+    use crate::disk::image_file::{BODY, write_image_file};
     use crate::example::image;
     use crate::image::Image;
+    use crate::origin::Origin;
     use crate::restore::facts::Facts;
     use proptest::prelude::*;
     use std::time::Duration;

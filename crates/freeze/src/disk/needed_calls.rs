@@ -4,9 +4,10 @@
 //! A clone's maker makes sockets and namespaces before any filter is there, with powers that no process of the guest
 //! has. So an image that was written by hand could have a process hold what it would never have got.
 
+use crate::image::mount::{self, is_made};
 use crate::image::{
-    AreaKind, Content, ContentKind, FileKind, Image, KeyedKind, NetSpace, OpenFile, PlainSocket, Process, Scheduling,
-    SocketOption, Thread, UnixSocket,
+    AreaKind, Content, ContentKind, FileKind, Image, KeyedKind, MountChange, MountSpace, NetSpace, OpenFile,
+    PlainSocket, Process, Scheduling, SocketOption, Thread, UnixSocket,
 };
 
 /// One of them, and what comes of it.
@@ -25,6 +26,7 @@ pub struct NeededCall {
 
 const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
+const SYS_CHROOT: u64 = 1 << 18;
 const SYS_ADMIN: u64 = 1 << 21;
 
 impl NeededCall {
@@ -60,10 +62,12 @@ pub(crate) fn of(image: &Image) -> Vec<NeededCall> {
         mount_spaces,
         ipc_spaces,
         net_spaces,
+        net_device,
         user_spaces,
         shared_mounts,
         // What anybody may have.
         pipes: _,
+        owners: _,
         terminals: _,
         // Below /proc/sys/net, as the clone's own root may: no call but write(2).
         net_settings: _,
@@ -82,6 +86,10 @@ pub(crate) fn of(image: &Image) -> Vec<NeededCall> {
     unix.iter().for_each(|socket| of_unix_socket(socket, &mut all));
     contents.iter().for_each(|content| of_content(content, &mut all));
     net_spaces.iter().for_each(of_network);
+    if net_device.is_some() {
+        let call = NeededCall::new("what the network device takes", libc::SYS_ioctl, [0, libc::SIOCSIFMTU]);
+        all.push(call.with_one_of(NET_ADMIN));
+    }
     all.extend(keyed.iter().map(|keyed| match keyed.kind {
         KeyedKind::Segment { .. } => NeededCall::new("shared memory of System V", libc::SYS_shmget, [0]),
         KeyedKind::Semaphores { .. } => NeededCall::new("semaphores of System V", libc::SYS_semget, [0]),
@@ -93,12 +101,7 @@ pub(crate) fn of(image: &Image) -> Vec<NeededCall> {
     if !mounts.is_empty() || *shared_mounts {
         all.push(NeededCall::new("mounts of their own", libc::SYS_mount, [0]));
     }
-    if !mount_spaces.is_empty() {
-        all.push(NeededCall::namespace("a mount namespace of their own", libc::CLONE_NEWNS));
-        if mount_spaces.iter().any(|space| !space.changes.is_empty()) {
-            all.push(NeededCall::new("mounts of their own", libc::SYS_mount, [0]));
-        }
-    }
+    of_mount_spaces(mount_spaces, &mut all);
     let spaces = [
         (host_names.len(), "host names of their own", libc::CLONE_NEWUTS),
         (*ipc_spaces, "an ipc namespace of their own", libc::CLONE_NEWIPC),
@@ -112,11 +115,25 @@ pub(crate) fn of(image: &Image) -> Vec<NeededCall> {
     all
 }
 
+fn of_mount_spaces(spaces: &[MountSpace], all: &mut Vec<NeededCall>) {
+    if !spaces.is_empty() {
+        all.push(NeededCall::namespace("a mount namespace of their own", libc::CLONE_NEWNS));
+        if spaces.iter().any(|space| !space.changes.is_empty()) {
+            all.push(NeededCall::new("mounts of their own", libc::SYS_mount, [0]));
+        }
+    }
+    let has_root = |change: &MountChange| is_made(change) && mount::path(change) == "/";
+    if spaces.iter().flat_map(|space| &space.changes).any(has_root) {
+        all.push(NeededCall::new("another root", libc::SYS_pivot_root, [0]).with_one_of(SYS_ADMIN));
+    }
+}
+
 fn of_process(process: &Process, all: &mut Vec<NeededCall>) {
     let Process {
         threads,
         areas,
         timers,
+        root,
         // What anybody may have, or do to itself.
         pid: _,
         parent: _,
@@ -126,6 +143,7 @@ fn of_process(process: &Process, all: &mut Vec<NeededCall>) {
         stopped: _,
         layout: _,
         executable: _,
+        deleted_executable: _,
         actions: _,
         intervals: _,
         waiting: _,
@@ -153,6 +171,9 @@ fn of_process(process: &Process, all: &mut Vec<NeededCall>) {
     let rings = areas.iter().any(|area| matches!(area.kind, AreaKind::AioRing(_)));
     if rings {
         all.push(NeededCall::new("requests of asynchronous input and output", libc::SYS_io_setup, [0]));
+    }
+    if root.is_some() {
+        all.push(NeededCall::new("a root directory of its own", libc::SYS_chroot, [0]).with_one_of(SYS_CHROOT));
     }
     if !timers.is_empty() {
         all.push(NeededCall::new("timers", libc::SYS_timer_create, [0]));
@@ -257,7 +278,9 @@ fn of_unix_socket(socket: &UnixSocket, all: &mut Vec<NeededCall>) {
         shut: _,
         backlog: _,
         waiting: _,
-        is_reset: _,
+        sent: _,
+        gone: _,
+        is_untold: _,
         carries: _,
         is_urgent: _,
         is_elsewhere: _,
@@ -284,9 +307,10 @@ fn of_content(content: &Content, all: &mut Vec<NeededCall>) {
     }
 }
 
-/// The namespace is said for all of them; there is nothing in one but whether its loopback is up.
+/// The namespace is said for all of them; there is nothing in one but whether its loopback is up, and what its root
+/// sets below /proc/sys/net.
 fn of_network(space: &NetSpace) {
-    let NetSpace { up: _ } = space;
+    let NetSpace { up: _, settings: _ } = space;
 }
 
 fn socket_call(family: i32, kind: i32, protocol: i32) -> NeededCall {

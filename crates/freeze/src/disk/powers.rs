@@ -10,8 +10,9 @@ pub struct Powers {
     /// All capabilities, a bit each, that any of them has or can get: but for those in user namespaces of their own
     /// making, which hold them over what is in that.
     pub capabilities: u64,
-    /// The filters of system calls that all of them have first, oldest first: `struct sock_filter`s.
-    pub filters: Vec<Vec<u8>>,
+    /// The filters of system calls that all of them have first, oldest first: `struct sock_filter`s. None where nobody
+    /// lives, as in a guest that idles: a clone's first process is not out of the image.
+    pub filters: Option<Vec<Vec<u8>>>,
     /// Whether none can gain privileges by executing a file.
     pub no_new_privileges: bool,
     /// Calls by which they would have got what they hold: sockets, namespaces and their like.
@@ -49,7 +50,7 @@ impl Powers {
         let mounts = if mounts { SYS_ADMIN } else { 0 };
         Self {
             capabilities: sets.fold(mounts, |all, set| all | set),
-            filters: common.unwrap_or_default(),
+            filters: common,
             no_new_privileges: threads().all(|thread| thread.credentials.no_new_privileges),
             calls: needed_calls::of(image),
             limits: living().flat_map(limits).collect(),
@@ -58,7 +59,10 @@ impl Powers {
 
     /// Whether all have these filters, before any other.
     pub fn are_filtered_by(&self, filters: &[&[u8]]) -> bool {
-        self.filters.len() >= filters.len() && self.filters.iter().zip(filters).all(|(own, wanted)| own == wanted)
+        let begin = |own: &Vec<Vec<u8>>| {
+            own.len() >= filters.len() && own.iter().zip(filters).all(|(own, wanted)| own == wanted)
+        };
+        self.filters.as_ref().is_none_or(begin)
     }
 }
 
@@ -78,9 +82,20 @@ mod tests {
         let nested = Process { user_space: Some(0), ..process([u64::MAX; 5], &[1, 2]) };
         let processes = vec![process([1, 0, 0, 0, 0], &[1, 2, 3]), process([0, 0, 0, 4, 8], &[1, 2]), nested];
         let powers = Powers::of(&Image { processes, ..Image::default() });
-        assert_eq!((powers.capabilities, powers.filters.len(), powers.no_new_privileges), (13, 2, true));
+        assert_eq!(
+            (powers.capabilities, powers.filters.as_ref().map(Vec::len), powers.no_new_privileges),
+            (13, Some(2), true)
+        );
         assert_eq!(powers.limits.len(), LIMITS as usize);
         assert!(powers.are_filtered_by(&[&[1; 8]]) && powers.are_filtered_by(&[&[1; 8], &[2; 8]]));
         assert!(!powers.are_filtered_by(&[&[2; 8]]) && !powers.are_filtered_by(&[&[1; 8], &[2; 8], &[3; 8]]));
+    }
+
+    #[test]
+    fn nobody_is_without_a_filter() {
+        assert!(Powers::of(&Image::default()).are_filtered_by(&[&[1; 8]]));
+        let free = Image { processes: vec![process([0; 5], &[])], ..Image::default() };
+        assert!(!Powers::of(&free).are_filtered_by(&[&[1; 8]]));
+        assert!(Powers::of(&free).are_filtered_by(&[]));
     }
 }

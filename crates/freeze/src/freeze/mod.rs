@@ -83,10 +83,12 @@ pub fn freeze_with<T>(
         standing.let_run();
         (root, begun.elapsed())
     };
+    let unheard = standing.unheard();
     drop(standing);
     let generators = generators::find(programs(&image), &root);
     let files = machine::mapped(&image, root)?;
-    Ok(Frozen { image, holder, pause, connections, generators, files, alike: AtomicBool::new(false) })
+    let alike = AtomicBool::new(false);
+    Ok(Frozen { image, holder, pause, connections, generators, unheard, files, alike })
 }
 
 /// Freezes likewise, and the processes do not run on: when all is held, `keep` is told of it, and then the first
@@ -101,14 +103,18 @@ pub fn freeze_and_end(
 ) -> Result<Frozen, FreezeError> {
     let Still { mut image, mut holder, mut standing, begun } =
         stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
-    withhold(&standing.find_connections(&image, subject.init)?)?;
+    let connections = standing.find_connections(&image, subject.init)?;
+    // The process that is to end with them was looked up by its pid.
+    subject.is_there()?;
+    withhold(&connections)?;
     let connections = standing.take_connections()?;
     let root = at_rest()?;
     hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
     let generators = generators::find(programs(&image), &root);
     let files = machine::mapped(&image, root)?;
     let (pause, alike) = (begun.elapsed(), AtomicBool::new(false));
-    let frozen = Frozen { image, holder, pause, connections, generators, files, alike };
+    let unheard = standing.unheard();
+    let frozen = Frozen { image, holder, pause, connections, generators, unheard, files, alike };
     keep(&frozen)?;
     standing.end()?;
     Ok(frozen)
@@ -137,6 +143,7 @@ pub(crate) struct Still {
 
 /// Stops the processes below some roots.
 pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still, FreezeError> {
+    subject.is_there()?;
     let searched = Searched::default();
     let looked_at = roots.members().iter().map(|member| member.outer).collect();
     let refusals = lasting_refusals(subject, roots, &searched)?;
@@ -149,11 +156,15 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
         return Err(FreezeError::Refused(refusals));
     }
     // What waits is done before anybody is stopped.
-    let prepare =
-        || Ok((Ipc::of(subject.init)?, subject.task_iterator.and_then(|task_iterator| task_iterator.again().ok())));
+    let prepare = || {
+        let task_iterator = subject.task_iterator.and_then(|task_iterator| task_iterator.again().ok());
+        Ok((Ipc::of(subject.init)?, task_iterator, subject.held_again()?))
+    };
     let (standing, prepared) = StoppedSet::nobody(prepare)?;
-    let (ipc, task_iterator) = &*prepared;
-    let net_settings = networks::settings(subject);
+    let (ipc, task_iterator, first) = &*prepared;
+    // It was that one which was held again.
+    subject.is_there()?;
+    let (net_settings, net_device) = (networks::settings(subject), networks::device(subject));
     let ahead = Ahead::of(roots);
     let known = Known {
         searched: &searched,
@@ -161,10 +172,15 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
         ahead: &ahead,
         task_iterator: task_iterator.as_ref(),
         net_settings: &net_settings,
+        net_device: net_device.as_ref(),
         looked_at: &looked_at,
     };
     let begun = Instant::now();
-    let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, &known))?;
+    let (standing, image) = standing.stop(roots, |stopped| {
+        // Who is traced keeps his pid, also when he has ended. Whose the first one's is shows only afterwards.
+        Subject { held: first.as_ref(), ..*subject }.is_there()?;
+        look(subject, stopped, &known)
+    })?;
     Ok(Still { image, holder, standing, begun })
 }
 

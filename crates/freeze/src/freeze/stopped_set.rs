@@ -30,6 +30,8 @@ pub(crate) struct StoppedSet {
     /// numbers elsewhere.
     connected: Option<ManuallyDrop<Connected>>,
     taken: Option<ManuallyDrop<Taken>>,
+    /// How many connections wait to be accepted and have sent something.
+    unheard: usize,
     /// The first process of their pid namespace, for one that is to end.
     first: Option<ManuallyDrop<OwnedFd>>,
 }
@@ -46,7 +48,8 @@ impl StoppedSet {
         let tracer = SurvivorTask::new(c"pando-freezer").context(what)?;
         let prepared = tracer.run(|| prepare().map(ManuallyDrop::new)).context(what)??;
         let (stopped, snapshots, flight) = (Vec::new(), None, None);
-        Ok((Self { tracer, stopped, snapshots, flight, connected: None, taken: None, first: None }, prepared))
+        let (connected, taken, first) = (None, None, None);
+        Ok((Self { tracer, stopped, snapshots, flight, connected, taken, unheard: 0, first }, prepared))
     }
 
     /// Stops every process below some roots, and looks at them and at what is in flight between them.
@@ -95,9 +98,10 @@ impl StoppedSet {
         let outer = self.outer();
         let read = || {
             let found = Connected::find(image, Scope::Clones, |pid| outer.get(&pid).copied());
-            (found.urgent(), found.take().connections().to_vec())
+            (found.unheard(), found.urgent(), found.take().connections().to_vec())
         };
-        let (urgent, connections) = self.tracer.run(read).context(what)?;
+        let (unheard, urgent, connections) = self.tracer.run(read).context(what)?;
+        self.unheard = unheard;
         unless_urgent(image, &urgent).map(|()| connections)
     }
 
@@ -110,9 +114,15 @@ impl StoppedSet {
             Ok((ManuallyDrop::new(Connected::find(image, Scope::All, |pid| outer.get(&pid).copied())), first))
         });
         let (connected, first) = found.and_then(|found| found).context(what)?;
+        self.unheard = connected.unheard();
         let (ends, urgent) = (connected.outward(), self.tracer.run(|| connected.urgent()).context(what)?);
         (self.connected, self.first) = (Some(connected), Some(first));
         unless_urgent(image, &urgent).map(|()| ends)
+    }
+
+    /// How many connections were found that wait to be accepted and have sent something: clones find them reset.
+    pub(crate) fn unheard(&self) -> usize {
+        self.unheard
     }
 
     /// Reads those. From here on they send nothing, until this is dropped, by whatever becomes of the daemon, or the

@@ -51,7 +51,8 @@ pub enum Peer {
     Outside,
     /// It is another socket of the image.
     Inside,
-    /// It waits at a listener of the image, and nobody has accepted it. What it was sent lies with this end still.
+    /// It waits at a listener of the image, and nobody has accepted it. All that it was sent counts as not
+    /// acknowledged, also what it has received.
     Unaccepted,
 }
 

@@ -1,5 +1,6 @@
 //! Open files of an image, and what descriptors lead to them.
 
+use crate::image::Image;
 use crate::image::socket::PlainSocket;
 use pando_kernel::terminal;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,18 @@ pub struct OpenFile {
     /// Where its path leads to it, an index into [`Image::mount_spaces`](super::Image::mount_spaces); none if in the
     /// first process's.
     pub mount_space: Option<usize>,
+}
+
+/// Whom an open file belongs to that has no name: a pipe, a socket. Whoever opens a pipe once more, by /proc/self/fd,
+/// is let by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileOwner {
+    /// The open file, an index into [`Image::files`](super::Image::files).
+    pub file: usize,
+    /// The owner, as the id inside.
+    pub user: u32,
+    /// The group, as the id inside.
+    pub group: u32,
 }
 
 /// What an open file is.
@@ -179,6 +192,15 @@ pub struct Pipe {
     /// Where that path leads to it, an index into [`Image::mount_spaces`](super::Image::mount_spaces); none if in the
     /// first process's.
     pub mount_space: Option<usize>,
+}
+
+/// Whether an open file is a pipe or a socket, which is made anew and has an owner.
+pub(crate) fn is_nameless_end(kind: &FileKind, image: &Image) -> bool {
+    match kind {
+        FileKind::PipeEnd { pipe, .. } => image.pipes.get(*pipe).is_some_and(|pipe| pipe.path.is_none()),
+        FileKind::Unix { .. } | FileKind::Plain(_) => true,
+        _ => false,
+    }
 }
 
 /// A watch of an inotify instance.

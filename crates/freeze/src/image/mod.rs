@@ -23,13 +23,13 @@ pub(crate) mod user_turns;
 
 pub use self::content::{Content, ContentKind};
 pub use self::control_group::{ControlGroup, ControlGroups};
-pub use self::file::{Descriptor, FileKind, FileWatch, Lease, OpenFile, Pipe, Terminal, TerminalEnd, Watch};
+pub use self::file::{Descriptor, FileKind, FileOwner, FileWatch, Lease, OpenFile, Pipe, Terminal, TerminalEnd, Watch};
 pub use self::ipc::{Keyed, KeyedKind, Queue};
 pub use self::memory::{AioRing, Area, AreaKind, MemoryRules};
 pub use self::mount::{Link, MountChange, MountSource};
-pub use self::namespace::{HostNames, MountSpace, NetSpace, UserSpace};
+pub use self::namespace::{HostNames, MountSpace, NetDevice, NetSpace, UserSpace};
 pub use self::process::{ByHost, Layout, Process, ProcessFlags};
-pub use self::socket::{PeerCredentials, PlainSocket, Role, Sender, SocketOption, UnixSocket, Waiting};
+pub use self::socket::{GoneClient, PeerCredentials, PlainSocket, Role, Sender, SocketOption, UnixSocket, Waiting};
 pub use self::thread::{Credentials, Scheduling, Thread, ThreadSettings, Timer, WaitingSignal};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -52,6 +52,9 @@ pub struct Image {
     /// What System V IPC keeps.
     #[serde(default)]
     pub keyed: Vec<Keyed>,
+    /// The owners of pipes and sockets that are not root's.
+    #[serde(default)]
+    pub owners: Vec<FileOwner>,
     /// POSIX message queues; open files are they.
     pub queues: Vec<Queue>,
     /// Host names beside those of the first process.
@@ -73,6 +76,8 @@ pub struct Image {
     /// What is set of the first process's own network: paths below /proc/sys/net, in the order in which that is done,
     /// and what is written to each.
     pub net_settings: Vec<(String, String)>,
+    /// The device that connects the guest to its network, where something was chosen of it.
+    pub net_device: Option<NetDevice>,
     /// User namespaces beside the first process's.
     pub user_spaces: Vec<UserSpace>,
     /// Control groups below the guest's own.

@@ -274,7 +274,16 @@ mod tests {
         let differs = FIRST.to_owned() + "70 58 0:98 / /mnt rw,relatime - tmpfs x rw\n";
         assert!(between(&differs).objections[0].1.contains("make-rslave"));
         let elsewhere = FIRST.replace("0:47 / /", "0:47 /root /");
-        assert!(between(&elsewhere).objections[0].0.contains("other files at its root"));
+        let found = between(&elsewhere);
+        assert_eq!((found.link, found.shared, found.objections.clone()), (Link::Alone, true, vec![]));
+        assert_eq!(paths(&found)[0], "/root>/", "all the rest is mounted in it");
+        assert!(!found.changes.iter().any(|change| matches!(change, MountChange::Gone { .. })), "{found:?}");
+        let memory = "70 58 0:99 / / rw,relatime - tmpfs none rw,size=5k\n71 70 0:47 /usr /usr ro,relatime master:1 - overlay deb rw\n";
+        let found = between(memory);
+        assert_eq!(
+            (found.link, paths(&found)),
+            (Link::Follows, vec!["size=5k,source=none>/", "/usr>/usr", "~/ 40000"])
+        );
     }
 
     #[test]

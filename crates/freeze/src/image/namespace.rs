@@ -2,6 +2,7 @@
 
 use crate::image::mount::{Link, MountChange};
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 /// The most ipc namespaces of an image beside the first process's.
 pub(crate) const MOST_IPC_SPACES: usize = 256;
@@ -19,11 +20,28 @@ pub struct HostNames {
 pub(crate) const LONGEST_HOST_NAME: usize = 64;
 
 /// A network namespace beside the first process's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetSpace {
     /// Whether its loopback device is up, with the addresses that it has then.
     pub up: bool,
+    /// What is set of it, see [`Image::net_settings`](super::Image::net_settings).
+    pub settings: Vec<(String, String)>,
 }
+
+/// What was chosen of the device that connects the guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetDevice {
+    /// The device's name in the guest's network namespace.
+    pub name: String,
+    /// The largest packet that it takes, in bytes, where that is not what each such device takes.
+    pub longest: u32,
+}
+
+/// What such a device can be told to take (`ETH_MIN_MTU`, `ETH_MAX_MTU`).
+pub(crate) const PACKETS: RangeInclusive<u32> = 68..=65_535;
+
+/// The longest name of a device (`IFNAMSIZ`, without the end of it).
+pub(crate) const LONGEST_DEVICE_NAME: usize = 15;
 
 /// The most network namespaces of an image beside the first process's.
 pub(crate) const MOST_NET_SPACES: usize = 256;

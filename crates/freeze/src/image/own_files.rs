@@ -24,10 +24,13 @@ pub(crate) fn path(image: &Image, file: usize) -> Option<&str> {
     }
 }
 
-/// The process that an open file is a descriptor of.
+/// What a descriptor of a process says of one that has ended and was asked for.
+pub(crate) const GONE: i32 = -1;
+
+/// The process that an open file is a descriptor of, and that is there.
 pub(crate) fn process_of(image: &Image, file: usize) -> Option<i32> {
     match image.files.get(file)?.kind {
-        FileKind::Process { pid } => Some(pid),
+        FileKind::Process { pid } => Some(pid).filter(|pid| *pid != GONE),
         _ => None,
     }
 }

@@ -28,6 +28,8 @@ pub struct Process {
     pub layout: Layout,
     /// The path of the program that it executes.
     pub executable: String,
+    /// What that is in [`Image::contents`](super::Image::contents), where it was deleted or replaced.
+    pub deleted_executable: Option<usize>,
     /// What signals do, where that is not the default: the kernel's `struct sigaction` (handler, flags, restorer,
     /// mask).
     pub actions: Vec<(i32, [u64; 4])>,
@@ -47,6 +49,8 @@ pub struct Process {
     pub directory: String,
     /// What that is in [`Image::contents`](super::Image::contents), where it was deleted.
     pub deleted_directory: Option<usize>,
+    /// The path of its root directory (chroot(2)); none where that is its mount namespace's.
+    pub root: Option<String>,
     /// Leases (`F_SETLEASE`) that it takes.
     pub leases: Vec<Lease>,
     /// The mask of modes of files that it makes.

@@ -38,11 +38,15 @@ pub struct UnixSocket {
     pub backlog: Option<u32>,
     /// Those that wait: indices into [`Image::unix`](super::Image::unix).
     pub waiting: Vec<usize>,
-    /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is
-    /// made.
-    pub is_reset: bool,
+    /// What it has sent, if it is one that waits.
+    pub sent: Vec<Waiting>,
+    /// Those that wait and have been closed by who connected them, in their order.
+    pub gone: Vec<GoneClient>,
     /// Options that differ from those of a new socket.
     pub options: Vec<SocketOption>,
+    /// Whether something was sent to who has not accepted it, and cannot be had, so that it cannot be captured.
+    #[serde(skip)]
+    pub(crate) is_untold: bool,
     /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
     #[serde(skip)]
     pub(crate) carries: bool,
@@ -59,6 +63,20 @@ pub struct UnixSocket {
     #[serde(skip)]
     pub(crate) is_lost: bool,
 }
+
+/// A connection that nobody has accepted, and whose other end was closed meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneClient {
+    /// How many of [`UnixSocket::waiting`] were there before it.
+    pub behind: usize,
+    /// What was sent by it before.
+    pub sent: Vec<Waiting>,
+    /// Who connected it, without further groups.
+    pub connector: PeerCredentials,
+}
+
+/// More than so many of them are not kept of a listener.
+pub(crate) const MOST_GONE: usize = 4096;
 
 /// Who made a connection, as the other end of it is told: by SO_PEERCRED, and by SO_PEERGROUPS. These are the effective
 /// ids that a process had when it called connect(2), listen(2) or socketpair(2).

@@ -99,7 +99,9 @@ pub(crate) struct MappedFile {
 pub(crate) fn mapped(image: &Image, root: impl AsFd) -> Result<Vec<MappedFile>, CallError> {
     let mut paths = BTreeSet::new();
     for process in &image.processes {
-        paths.insert(process.executable.clone());
+        if process.deleted_executable.is_none() {
+            paths.insert(process.executable.clone());
+        }
         for area in &process.areas {
             if let AreaKind::Private { path, .. } = &area.kind {
                 paths.insert(path.clone());

@@ -1,5 +1,6 @@
 //! Descriptors of processes (pidfd_open(2)), as /proc shows them.
 
+use crate::image::own_files::GONE;
 use crate::inspect::descriptors::Found;
 
 /// Whether a descriptor is one.
@@ -7,9 +8,10 @@ pub(crate) fn is(found: &Found) -> bool {
     found.target == "anon_inode:[pidfd]"
 }
 
-/// The pid, inside, of the process that one is of, which is looked for by [`objections`].
+/// The pid, inside, of the process that one is of, which is looked for by [`objections`]; [`GONE`] of one that is not
+/// there any more.
 pub(crate) fn pid(found: &Found) -> i32 {
-    found.lines.words("NSpid").last().and_then(|word| word.parse().ok()).unwrap_or(0)
+    found.lines.words("NSpid").last().and_then(|word| word.parse().ok()).unwrap_or(GONE)
 }
 
 #[cfg(test)]
@@ -40,11 +42,13 @@ mod tests {
         assert_eq!(pid(&found("flags:\t02\nPid:\t77\nNSpid:\t77\t7\n")), 7);
         assert_eq!(said("flags:\t02000002\nPid:\t77\nNSpid:\t77\t7\n"), None);
         assert_eq!(said("flags:\t02\nPid:\t50\nNSpid:\t50\t1\n"), None);
+        let gone = "flags:\t02\nPid:\t-1\nNSpid:\t-1\n";
+        assert_eq!((said(gone), pid(&found(gone))), (None, GONE));
         for (info, wanted) in [
-            ("flags:\t02\nPid:\t-1\n", "that is gone"),
             ("flags:\t02\nPid:\t9\nNSpid:\t9\n", "that does not come along"),
             ("flags:\t0202\nPid:\t77\nNSpid:\t77\t7\n", "of a thread"),
-            ("", "that is gone"),
+            ("flags:\t0202\nPid:\t-1\nNSpid:\t-1\n", "of a thread"),
+            ("", "that nobody tells of"),
         ] {
             assert!(said(info).is_some_and(|kind| kind.contains(wanted)), "{wanted}");
         }

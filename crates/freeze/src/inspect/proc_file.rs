@@ -44,6 +44,11 @@ pub(crate) fn link(pid: i32, name: &str) -> Result<String, CallError> {
     std::fs::read_link(&path).map(|to| to.to_string_lossy().into_owned()).context(|| format!("reading {path}"))
 }
 
+/// The root directory of a process, where that is not its mount namespace's.
+pub(crate) fn root(pid: i32) -> Result<Option<String>, CallError> {
+    link(pid, "root").map(|root| Some(root).filter(|root| root != "/"))
+}
+
 /// A malformed file.
 pub(crate) fn malformed(what: impl Into<String>) -> CallError {
     CallError { what: what.into(), source: io::ErrorKind::InvalidData.into() }

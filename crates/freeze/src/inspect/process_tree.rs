@@ -25,6 +25,31 @@ pub(crate) struct Roots {
     /// Whether the first process is one of them.
     whole: bool,
     strays: Vec<i32>,
+    /// The pid namespace that strays are in, or which they are not in.
+    space: Space,
+}
+
+/// What tells a stray from whoever gets its pid when it has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Space {
+    /// It is in this pid namespace.
+    Is(String),
+    /// It is in another one than this.
+    IsNot(String),
+    /// There are no strays.
+    Any,
+}
+
+impl Space {
+    /// Whether a process is there. One that has ended is nowhere, and stays what it was taken for.
+    fn has(&self, outer: i32) -> bool {
+        let Ok(space) = proc_file::link(outer, "ns/pid") else { return true };
+        match self {
+            Self::Is(known) => space == *known,
+            Self::IsNot(known) => space != *known,
+            Self::Any => true,
+        }
+    }
 }
 
 impl Roots {
@@ -41,24 +66,26 @@ impl Roots {
             *pid != init && !inside.contains(&parent)
         };
         let strays = inside.iter().copied().filter(has_come).collect();
-        Ok(Self { init, whole, strays })
+        Ok(Self { init, whole, strays, space: Space::Is(namespace) })
     }
 
     /// Those of a namespace that nobody came into from outside.
     pub(crate) fn below(init: i32, whole: bool) -> Self {
-        Self { init, whole, strays: Vec::new() }
+        Self { init, whole, strays: Vec::new(), space: Space::Any }
     }
 
-    /// Those below some processes, and these.
+    /// Those below some processes, and these, none of which is in this process's own pid namespace.
     pub(crate) fn of(processes: &[i32]) -> Self {
-        Self { init: 0, whole: false, strays: processes.to_vec() }
+        let own = proc_file::link(std::process::id().cast_signed(), "ns/pid");
+        let space = own.map_or(Space::Any, Space::IsNot);
+        Self { init: 0, whole: false, strays: processes.to_vec(), space }
     }
 
     /// Every process of them, ended ones too.
     pub(crate) fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
         let mut known = HashSet::new();
-        let mut next: Vec<i32> = self.strays.clone();
+        let mut next: Vec<i32> = self.strays.iter().copied().filter(|outer| self.space.has(*outer)).collect();
         if self.whole {
             next.push(self.init);
         } else {
@@ -89,7 +116,7 @@ pub(crate) fn children(outer: i32) -> Vec<i32> {
     children
 }
 
-fn describe(outer: i32) -> Result<Member, CallError> {
+pub(crate) fn describe(outer: i32) -> Result<Member, CallError> {
     let status = Lines::read(outer, "status")?;
     Ok(Member {
         outer,
@@ -132,4 +159,22 @@ pub(crate) fn is_gone(outer: i32) -> bool {
 pub(crate) fn is_thread_gone(outer: i32, tid: i32) -> bool {
     let stat = Stat::read(outer, &format!("task/{tid}/"));
     stat.map_or(true, |stat| stat.field::<char>(3).is_ok_and(|state| ['X', 'Z'].contains(&state)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_strays_pid_in_another_namespace_is_no_member() {
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = other.id().cast_signed();
+        let own = proc_file::link(pid, "ns/pid").unwrap();
+        let members = |space: Space| Roots { init: 0, whole: false, strays: vec![pid], space }.members().len();
+        let found = [Space::Is(own), Space::Is("pid:[1]".to_owned()), Space::Any].map(members);
+        let moved = Roots::of(&[pid]).members();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!((found, moved.len()), ([1, 0, 1], 0));
+    }
 }

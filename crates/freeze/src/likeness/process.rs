@@ -61,8 +61,10 @@ impl<'a> Ids<'a> {
         if process.deleted_directory.is_none() {
             said.extend(unlike("its working directory", &proc_file::link(outer, "cwd")?, &process.directory));
         }
+        let root = proc_file::root(outer)?.unwrap_or_else(|| "/".to_owned());
+        said.extend(unlike("its root directory", &root.as_str(), &process.root.as_deref().unwrap_or("/")));
         // Of a mount namespace of its own the image says what leads to the program from the first process's.
-        if process.mount_space.is_none() {
+        if process.mount_space.is_none() && process.deleted_executable.is_none() {
             said.extend(unlike("its program", &proc_file::link(outer, "exe")?, &process.executable));
         }
         let now = limits::read(outer)?;

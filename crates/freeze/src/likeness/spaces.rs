@@ -7,7 +7,7 @@ use crate::inspect::mount_tree::MountTree;
 use crate::inspect::proc_file;
 use crate::likeness::Said;
 use pando_kernel::CallError;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Those of a clone, as far as they were seen.
 pub(super) struct Spaces<'a> {
@@ -15,6 +15,8 @@ pub(super) struct Spaces<'a> {
     init: i32,
     /// How /proc tells of each of a kind: those of the image by their place, the first process's by none.
     seen: HashMap<(i32, Option<usize>), String>,
+    /// The mount namespaces that were looked through.
+    looked_through: HashSet<Option<usize>>,
 }
 
 const KINDS: [Kind; 5] = [HOST_NAMES, MOUNTS, IPC, NETWORK, USERS];
@@ -22,23 +24,25 @@ const KINDS: [Kind; 5] = [HOST_NAMES, MOUNTS, IPC, NETWORK, USERS];
 impl<'a> Spaces<'a> {
     pub(super) fn of(image: &'a Image, init: i32) -> Result<Self, CallError> {
         let home = |kind: Kind| Ok(((kind.flag, None), kind.of(init)?));
-        Ok(Self { image, init, seen: KINDS.into_iter().map(home).collect::<Result<_, CallError>>()? })
+        let seen = KINDS.into_iter().map(home).collect::<Result<_, CallError>>()?;
+        Ok(Self { image, init, seen, looked_through: HashSet::new() })
     }
 
     /// What differs of one process.
     pub(super) fn compare(&mut self, process: &Process, outer: i32) -> Result<Said, CallError> {
         let mut said = Said::new();
+        // Who has a root of its own does not see what is mounted outside that.
+        let sees_all = process.mount_space.is_none() || process.root.is_none();
         let places =
             [process.host_names, process.mount_space, process.ipc_space, process.net_space, process.user_space];
         for (kind, place) in KINDS.into_iter().zip(places) {
             let is = kind.of(outer)?;
-            let known = self.seen.contains_key(&(kind.flag, place));
             let taken =
                 self.seen.iter().any(|((flag, other), link)| *flag == kind.flag && *other != place && *link == is);
             let was = self.seen.entry((kind.flag, place)).or_insert_with(|| is.clone());
             if *was != is || taken {
                 said.push(format!("{} of its is another than it was in", kind.name));
-            } else if kind == MOUNTS && (!known || process.pid == self.image.processes[0].pid) {
+            } else if kind == MOUNTS && sees_all && self.looked_through.insert(place) {
                 said.extend(self.mounts(place, outer)?);
             }
         }

@@ -1,7 +1,7 @@
 //! Open files that no clone could have, by what their descriptor shows.
 
 use crate::inspect::descriptors::{Found, Outside, is_in_memory, is_link, is_name_alone, lease, supplied, usual_name};
-use crate::inspect::{proc_file, terminal_ends};
+use crate::inspect::terminal_ends;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,7 +23,9 @@ pub(crate) fn content_objection(found: &Found) -> Option<(String, &'static str)>
     if rustix::fs::statfs(&found.path).is_ok_and(|fs| fs.f_type as u64 == HUGETLBFS) {
         return named("huge pages of hugetlbfs", "use transparent huge pages");
     }
-    if !found.target.starts_with("/memfd:") && found.stat.st_size > LARGEST {
+    // What was never written to is not copied; st_blocks counts in 512 bytes.
+    let bytes = found.stat.st_size.min(found.stat.st_blocks.saturating_mul(512));
+    if !found.target.starts_with("/memfd:") && bytes > LARGEST {
         return named("a deleted file of more than 1 GiB", "close it, or restart the program");
     }
     None
@@ -48,6 +50,7 @@ pub(crate) fn descriptor_objection(found: &Found, outside: &[Outside]) -> Option
             "[io_uring]" => named("an io_uring instance", "make the program use epoll"),
             "[userfaultfd]" => named("a userfaultfd", "make the program do without it"),
             "[perf_event]" => named("a performance counter", "stop profiling"),
+            "[fanotify]" => named("a fanotify group", "have the program use inotify, or close it"),
             // What it watches, nobody can tell by its number: see `inotify`.
             "inotify" => None,
             _ => named("a kernel object", "it cannot be captured; close it"),
@@ -63,9 +66,6 @@ pub(crate) fn descriptor_objection(found: &Found, outside: &[Outside]) -> Option
         FileType::Fifo => None,
         FileType::RegularFile if lease_objection(&found.info).is_some() => lease_objection(&found.info),
         FileType::RegularFile if deleted || is_secret(target) => content_objection(found),
-        FileType::RegularFile if target.ends_with(proc_file::DELETED) => {
-            named("a file that lost this name and has others", "close it")
-        }
         FileType::Directory if is_half_listed(found).unwrap_or(false) => {
             named("a directory in memory, half of which is listed", "try again when the program has listed it")
         }

@@ -8,13 +8,16 @@ use std::collections::HashSet;
 
 /// Objections against the whole: ends of pipes that are held by somebody outside.
 pub(crate) fn objections(all: &[(&Member, Vec<Found>)], outside: &[Outside]) -> Vec<Refusal> {
-    let writes = |found: &Found| found.lines.number("flags", 8).unwrap_or(0) as i32 & libc::O_ACCMODE != libc::O_RDONLY;
+    let access = |found: &Found| found.lines.number("flags", 8).unwrap_or(0) as i32 & libc::O_ACCMODE;
+    let writes = |found: &Found| access(found) != libc::O_RDONLY;
     let ends: Vec<_> = all
         .iter()
         .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
         .filter(|(_, one)| one.target.starts_with("pipe:") && supplied(one, outside).is_none())
         .collect();
-    let kinds: HashSet<(u64, bool)> = ends.iter().map(|(_, end)| (end.stat.st_ino, writes(end))).collect();
+    let mut kinds: HashSet<(u64, bool)> = ends.iter().map(|(_, end)| (end.stat.st_ino, writes(end))).collect();
+    // One descriptor may be both ends, as a guest's input is that stays open.
+    kinds.extend(ends.iter().filter(|(_, end)| access(end) == libc::O_RDWR).map(|(_, end)| (end.stat.st_ino, false)));
     let mut refusals = Vec::new();
     for (member, end) in &ends {
         let both = kinds.contains(&(end.stat.st_ino, !writes(end)));

@@ -26,12 +26,22 @@ pub(crate) fn plain_objection(socket: &OwnedFd) -> Result<Option<(String, &'stat
         return named(&format!("a socket of {}", family_name(family)), "close it");
     }
     match (family, kind) {
+        (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM) if has_ended_unread(socket) => {
+            named("a TCP connection that has ended in both directions, with something unread", RECEIVE_IT)
+        }
         (libc::AF_NETLINK, _) | (_, libc::SOCK_STREAM | libc::SOCK_DGRAM | libc::SOCK_RAW) => {
             let newer = socket::option::filter(socket).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES));
             if newer { named("a socket with a BPF program (SO_ATTACH_BPF)", "close it") } else { Ok(None) }
         }
         _ => named("a socket of a protocol of its own", "make the program use TCP or UDP"),
     }
+}
+
+/// Whether a socket is closed, so that no connection can be made again that would hold what was received by it.
+fn has_ended_unread(socket: &OwnedFd) -> bool {
+    const CLOSED: u8 = 7;
+    let info = socket::option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO).unwrap_or_default();
+    info.first() == Some(&CLOSED) && rustix::io::ioctl_fionread(socket).is_ok_and(|unread| unread > 0)
 }
 
 fn family_name(family: i32) -> String {
@@ -127,11 +137,17 @@ fn objection(
 /// nowhere but in a mount namespace of their own.
 pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let stands = |one: &&UnixSocket| one.carries || one.is_elsewhere || one.is_homeless || one.is_lost || one.is_urgent;
+    let stands = |one: &&UnixSocket| {
+        one.carries || one.is_untold || one.is_elsewhere || one.is_homeless || one.is_lost || one.is_urgent
+    };
     for socket in image.unix.iter().filter(stands) {
         let (kind, advice) = if socket.carries {
             let kind = "a unix socket in which descriptors wait (SCM_RIGHTS) that cannot be had".to_owned();
             (kind, "let the program receive them first")
+        } else if socket.is_untold {
+            let kind = "a unix socket to which something was sent by connections that nobody has accepted, and of which \
+                        the kernel does not tell what, or that is no mere data";
+            (kind.to_owned(), "let the program accept them first")
         } else if socket.is_urgent {
             (format!("a unix socket in which {URGENT}"), RECEIVE_IT)
         } else if socket.is_homeless {

@@ -6,7 +6,7 @@ use crate::capture::findings::{Findings, Known};
 use crate::capture::in_flight::Flight;
 use crate::capture::inotify::Searched;
 use crate::capture::ipc::Ipc;
-use crate::capture::lost_names::{self, Name, of};
+use crate::capture::lost_names::{self, Name, of, of_open};
 use crate::capture::mount_spaces::Spaces;
 use crate::capture::nested::Nested;
 use crate::image::memory::USER_END;
@@ -15,7 +15,7 @@ use crate::inspect::areas::{self, Seen};
 use crate::inspect::descriptors::{self, Found, Outside};
 use crate::inspect::limits;
 use crate::inspect::namespaces::Beside;
-use crate::inspect::proc_file::{self, DELETED, Lines};
+use crate::inspect::proc_file::{self, Lines};
 use crate::inspect::process_tree::{self, Member, Roots};
 use crate::precheck::descriptors::descriptor_objection;
 use crate::precheck::unsupported_state::Usual;
@@ -98,7 +98,7 @@ fn survey_members(
             objections.extend(groups.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {
-            refusals.extend(file_objections(member, &found, outside, &nested.mounts));
+            refusals.extend(file_objections(init, (member, &found), outside, &nested.mounts));
             descriptors.push((member, found));
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
@@ -113,7 +113,7 @@ fn survey_members(
     refusals.extend(flight.objections(&waiting));
     let (held, carriers) = (descriptors.len(), flight.members());
     for (member, found) in carriers.iter().zip(waiting) {
-        refusals.extend(file_objections(member, &found, outside, &nested.mounts));
+        refusals.extend(file_objections(init, (member, &found), outside, &nested.mounts));
         descriptors.push((member, found));
     }
     refusals.extend(nested.complete(members, &descriptors, stopped)?);
@@ -189,10 +189,16 @@ fn between(
 }
 
 /// What stands in the way of some open files by themselves.
-fn file_objections(member: &Member, found: &[Found], outside: &[Outside], spaces: &Spaces) -> Vec<Refusal> {
+fn file_objections(
+    init: i32,
+    (member, found): (&Member, &[Found]),
+    outside: &[Outside],
+    spaces: &Spaces,
+) -> Vec<Refusal> {
     let objection = |one: &Found| {
         let elsewhere = || spaces.file_objection(member.outer, one, outside);
-        let (kind, advice) = descriptor_objection(one, outside).or_else(elsewhere)?;
+        let renamed = || open_file_objection(init, one, outside);
+        let (kind, advice) = descriptor_objection(one, outside).or_else(renamed).or_else(elsewhere)?;
         Some(refusal(member, Some(one.number), kind, advice))
     };
     found.iter().filter_map(objection).collect()
@@ -270,22 +276,8 @@ impl Home {
         objections.dedup();
         let Some(status) = status else { return objections };
         objections.extend(standing_objections(member, status));
-        objections.extend(program_objections(member));
         objections
     }
-}
-
-/// What is wrong with the program that it runs, and where.
-fn program_objections(member: &Member) -> Vec<Objection> {
-    let mut objections = Vec::new();
-    let deleted = |what: &str| proc_file::link(member.outer, what).is_ok_and(|path| path.ends_with(DELETED));
-    if deleted("exe") {
-        objections.push(("its program was deleted or replaced".into(), "start it again, so that it runs the new one"));
-    }
-    if proc_file::link(member.outer, "root").is_ok_and(|root| root != "/") {
-        objections.push(("it has a root directory of its own (chroot)".into(), "start the program without chroot"));
-    }
-    objections
 }
 
 /// Whether a process is in another namespace than is told of the first one. That of children to come, of which none has
@@ -366,6 +358,13 @@ pub(crate) fn first_process_objections(init: i32) -> Vec<(String, &'static str)>
     let bound = Lines::read(init, "status").and_then(|status| status.number("CapBnd", 16)).unwrap_or(0);
     let whole = (bound & EITHER == 0).then(|| ("an init that lacks the capability to be cloned".to_owned(), ADVICE));
     whole.into_iter().collect()
+}
+
+/// What stands in the way of an open file whose name is gone.
+fn open_file_objection(init: i32, found: &Found, outside: &[Outside]) -> Option<Objection> {
+    let unknown = descriptors::supplied(found, outside).is_none() && of_open(init, found) == Name::Unknown;
+    let kind = || format!("a file that lost this name and has others elsewhere ({})", found.target);
+    unknown.then(|| (kind(), "close it, or have the program open it by the name that it has"))
 }
 
 /// What stands in the way of the memory of a process.

@@ -138,6 +138,9 @@ pub(crate) fn make_some(
         } else if !is_sealed_late(content) {
             seal(writer, content, slot);
         }
+        if is_executed(image, number) {
+            open_for_reading_alone(writer, slot, slots.spare());
+        }
     }
     // What is made in a directory changes its time.
     for (path, content) in some.into_iter().filter_map(|(_, content)| Some((path_of_dated(&content.kind)?, content))) {
@@ -145,6 +148,21 @@ pub(crate) fn make_some(
         let arguments = [AT_FDCWD, at, times, libc::AT_SYMLINK_NOFOLLOW as u64];
         writer.attempt(chapter, "setting times", libc::SYS_utimensat, &arguments);
     }
+}
+
+/// Whether a process executes it.
+fn is_executed(image: &Image, content: usize) -> bool {
+    image.processes.iter().any(|process| process.deleted_executable == Some(content))
+}
+
+/// No process executes what somebody has open for writing (ETXTBSY).
+fn open_for_reading_alone(writer: &mut Writer, slot: u64, spare: u64) {
+    let (chapter, label) = (Writer::MAKING, "opening a program for reading alone");
+    let path = writer.string(&format!("/proc/self/fd/{slot}"));
+    let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
+    writer.open(chapter, label, libc::SYS_openat, &arguments, spare);
+    writer.call(chapter, label, libc::SYS_dup3, &[spare, slot, libc::O_CLOEXEC as u64]);
+    writer.call(chapter, label, libc::SYS_close, &[spare]);
 }
 
 /// Writes the making of what nobody has open: it is there by its name alone.

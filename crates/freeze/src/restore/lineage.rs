@@ -235,9 +235,10 @@ fn name_of(image: &Image, pid: i32) -> String {
     thread.map(|thread| String::from_utf8_lossy(&thread.name).into_owned()).unwrap_or_default()
 }
 
-/// The paths of all programs that the processes run.
+/// The paths of all programs that the processes run, but for those that were deleted.
 pub(crate) fn executables(image: &Image) -> Vec<String> {
-    let mut paths: Vec<String> = image.processes.iter().map(|process| process.executable.clone()).collect();
+    let there = image.processes.iter().filter(|process| process.deleted_executable.is_none());
+    let mut paths: Vec<String> = there.map(|process| process.executable.clone()).collect();
     paths.retain(|path| !path.is_empty());
     paths.sort();
     paths.dedup();

@@ -203,6 +203,9 @@ impl Making<'_> {
         let empty = writer.string("");
         let arguments = [slot, empty, self.slots.spare(), empty, MOVE_MOUNT_EMPTY_PATHS];
         writer.call(MAKING, format!("mounting {path}"), libc::SYS_move_mount, &arguments);
+        if path == "/" {
+            become_root(writer, slot);
+        }
     }
 
     /// Gives what was mounted its attributes, once everything is in it.
@@ -220,6 +223,17 @@ impl Making<'_> {
         }
         writer.attempt(MAKING, "closing a place", libc::SYS_close, &[self.slots.spare()]);
     }
+}
+
+/// Writes the putting of what was mounted over the root into its place, and the going of all that was there: what
+/// pivot_root(2) says of a place that is both the new root and where the old one goes.
+fn become_root(writer: &mut Writer, slot: u64) {
+    let here = writer.string(".");
+    writer.call(MAKING, "going to another root", libc::SYS_fchdir, &[slot]);
+    writer.call(MAKING, "making it the root", libc::SYS_pivot_root, &[here, here]);
+    writer.call(MAKING, "unmounting the root that was", libc::SYS_umount2, &[here, libc::MNT_DETACH as u64]);
+    let top = writer.string("/");
+    writer.call(MAKING, "being there", libc::SYS_chdir, &[top]);
 }
 
 /// What is below /proc and /sys is the clone's own, and need not be there.

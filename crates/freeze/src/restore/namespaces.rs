@@ -115,7 +115,8 @@ mod tests {
         };
         let names = Image { host_names: vec![HostNames::default()], ..image() };
         let ipc = Image { ipc_spaces: 2, ..image() };
-        let net = Image { net_spaces: vec![NetSpace { up: true }, NetSpace { up: false }], ..image() };
+        let net =
+            Image { net_spaces: vec![NetSpace { up: true, ..NetSpace::default() }, NetSpace::default()], ..image() };
         // What the maker is in is kept, the others are made and kept, and it goes back.
         for (image, made) in [(image(), 0), (names, 1 + 4 + 1), (ipc, 1 + 4 + 1), (net, 1 + (2 + 3) + 2 + 1)] {
             let entered = usize::from(made > 0);

@@ -19,6 +19,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         if space.up {
             raise(writer, slots.spare());
         }
+        set(writer, &space.settings, slots);
         NETWORK.keep(writer, slots.net_space(Some(number)));
     }
     NETWORK.enter(writer, Writer::MAKING, slots.net_space(None));
@@ -27,16 +28,22 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
 /// Writes the raising of the loopback device, which gets its addresses by that.
 fn raise(writer: &mut Writer, spare: u64) {
     const RUNNING: u16 = (libc::IFF_UP | libc::IFF_RUNNING) as u16;
+    let label = "raising the loopback device";
+    of_device(writer, (LOOPBACK, &RUNNING.to_le_bytes()), spare, |writer, request| {
+        writer.call(Writer::MAKING, label, libc::SYS_ioctl, &[spare, libc::SIOCSIFFLAGS, request]);
+    });
+}
+
+/// Writes a socket to ask by, and a `struct ifreq`: the name of a device in 16 bytes, and what is asked.
+fn of_device(writer: &mut Writer, (name, asked): (&str, &[u8]), spare: u64, ask: impl FnOnce(&mut Writer, u64)) {
     let arguments = [libc::AF_INET as u64, libc::SOCK_DGRAM as u64, 0];
     writer.open(Writer::MAKING, "asking for a network", libc::SYS_socket, &arguments, spare);
-    // `struct ifreq`: a name of 16 bytes, flags.
-    let mut request = LOOPBACK.as_bytes().to_vec();
+    let mut request = name.as_bytes().to_vec();
     request.resize(16, 0);
-    request.extend(RUNNING.to_le_bytes());
+    request.extend(asked);
     request.resize(40, 0);
     let request = writer.data(&request, 8);
-    let arguments = [spare, libc::SIOCSIFFLAGS, request];
-    writer.call(Writer::MAKING, "raising the loopback device", libc::SYS_ioctl, &arguments);
+    ask(writer, request);
     writer.call(Writer::MAKING, "asking no more", libc::SYS_close, &[spare]);
 }
 
@@ -57,9 +64,22 @@ pub(crate) fn inside<T>(
     made
 }
 
-/// Writes the maker's steps that set it. What a clone may not set its guest could not either.
+/// Writes the maker's steps that set it, and its device first: less fits into that than some settings ask for. A trial
+/// has no such device.
 pub(crate) fn make_own(writer: &mut Writer, image: &Image, slots: Slots) {
-    for (path, value) in &image.net_settings {
+    if let Some(device) = &image.net_device {
+        let label = format!("having {} take packets of {} bytes", device.name, device.longest);
+        let asked = device.longest.to_le_bytes();
+        of_device(writer, (&device.name, &asked), slots.spare(), |writer, request| {
+            writer.attempt(Writer::MAKING, label, libc::SYS_ioctl, &[slots.spare(), libc::SIOCSIFMTU, request]);
+        });
+    }
+    set(writer, &image.net_settings, slots);
+}
+
+/// What a clone may not set its guest could not either.
+fn set(writer: &mut Writer, settings: &[(String, String)], slots: Slots) {
+    for (path, value) in settings {
         let (at, bytes) = (writer.string(path), writer.data(value.as_bytes(), 1));
         let label = || format!("setting {path}");
         let arguments = [AT_FDCWD, at, (libc::O_WRONLY | libc::O_CLOEXEC) as u64];

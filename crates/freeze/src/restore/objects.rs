@@ -1,13 +1,13 @@
 //! What the maker makes before it forks: the open files that processes share.
 
 use crate::image::own_files::{is_own_proc, process_of};
-use crate::image::{FileKind, Image, OpenFile};
+use crate::image::{FileKind, FileOwner, Image, OpenFile};
 use crate::restore::namespaces::{self, make_host_names, make_ipc_spaces};
 use crate::restore::networks::{self, make_own};
 use crate::restore::script::{AT_FDCWD, Chapter, Writer};
 use crate::restore::slots::Slots;
 use crate::restore::{
-    contents, control_groups, inotify, mounts, plain_socket, pressure, queues, terminals, unix_socket,
+    contents, control_groups, inotify, mounts, own_files, plain_socket, pressure, queues, terminals, unix_socket,
 };
 use pando_restorer::Special;
 
@@ -28,19 +28,27 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
     // What they mount once more is there by now, sockets too.
     mounts::make(writer, image, (slots, helper), |writer, space| {
         pipes(writer, image, slots, Some(space));
-        files(writer, image, slots, Some(space));
+        files(writer, image, (slots, helper), Some(space));
     });
-    files(writer, image, slots, None);
+    files(writer, image, (slots, helper), None);
     unix_socket::fill(writer, image, (slots, helper));
+    for FileOwner { file, user, group } in &image.owners {
+        let arguments = [slots.file(*file), u64::from(*user), u64::from(*group)];
+        writer.call(Writer::MAKING, "giving a pipe or a socket to its owner", libc::SYS_fchown, &arguments);
+    }
     for (number, path) in executables.iter().enumerate() {
         writer.open_named(Writer::MAKING, path, libc::O_RDONLY as u64, slots.executable(number));
     }
 }
 
 /// Those that are opened in a mount namespace.
-fn files(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
+fn files(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32), space: Option<usize>) {
     for (number, file) in image.files.iter().enumerate().filter(|(_, file)| file.mount_space == space) {
         if is_own_proc(image, number) || process_of(image, number).is_some() {
+            continue;
+        }
+        if matches!(file.kind, FileKind::Process { .. }) {
+            own_files::of_one_that_is_gone(writer, file, slots.file(number), helper);
             continue;
         }
         make(writer, image, file, slots, number);

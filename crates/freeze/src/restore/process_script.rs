@@ -166,6 +166,7 @@ impl Ground<'_> {
         self.memory(writer, chapter, index);
         locks(writer, chapter, process);
         leases::take(writer, chapter, process);
+        self.enter_root(writer, chapter, process);
         let trampoline = resume_trampoline::lay(writer, chapter, process);
         memory_rules::ask_again(writer, chapter, process.memory_rules);
         user_spaces::enter(writer, chapter, process, self.slots);
@@ -196,9 +197,11 @@ impl Ground<'_> {
             writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[next, self.slots.free - 1, 0]);
         }
         // The executable, and no other descriptor above the gate.
-        let number = self.executables.iter().position(|path| *path == process.executable).unwrap_or(0);
+        let number = || self.executables.iter().position(|path| *path == process.executable).unwrap_or(0);
+        let deleted = process.deleted_executable.map(|content| self.slots.content(content));
+        let executable = deleted.unwrap_or_else(|| self.slots.executable(number()));
         let scratch = self.slots.scratch();
-        writer.call(chapter, "keeping the executable", libc::SYS_dup3, &[self.slots.executable(number), scratch, 0]);
+        writer.call(chapter, "keeping the executable", libc::SYS_dup3, &[executable, scratch, 0]);
         // What is yet to be entered and to be mapped stays, too.
         user_spaces::keep(writer, chapter, self.image, process, self.slots);
         let (enters, maps) = (self.slots.kept_to_enter(), self.slots.contents());
@@ -226,6 +229,23 @@ impl Ground<'_> {
                 libc::SYS_rt_sigaction,
                 &[*signal as u64, action, 0, 8],
             );
+        }
+    }
+
+    /// The entering of a root directory of its own (chroot(2)), when no path is looked for any more. Where the process
+    /// is stays outside of it, if it was.
+    fn enter_root(&self, writer: &mut Writer, chapter: Chapter, process: &Process) {
+        let Some(root) = &process.root else { return };
+        let (there, here) = (self.slots.scratch(), self.slots.unmapped());
+        let place = (libc::O_PATH | libc::O_DIRECTORY) as u64;
+        writer.open_named(chapter, root, place, there);
+        writer.open_named(chapter, ".", place, here);
+        writer.call(chapter, format!("going to {root}"), libc::SYS_fchdir, &[there]);
+        let own = writer.string(".");
+        writer.call(chapter, format!("making {root} its root"), libc::SYS_chroot, &[own]);
+        writer.call(chapter, "going back", libc::SYS_fchdir, &[here]);
+        for slot in [there, here] {
+            writer.call(chapter, "closing a directory", libc::SYS_close, &[slot]);
         }
     }
 

@@ -10,11 +10,11 @@
 
 use crate::image::memory::is_kept;
 use crate::image::{Area, AreaKind, Image, Process};
-use crate::origin::Origin;
+use crate::origin::{Extent, Origin};
 use crate::restore::script::{AT_FDCWD, SLOT, Writer};
 use crate::restore::slots::Slots;
 use pando_restorer::MEMORY;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 /// Where staged memory begins and must end: above what engines that choose addresses at random use, below where
@@ -153,7 +153,7 @@ fn places<'a>(process: &'a Process, stage: &'a Stage) -> impl Iterator<Item = (&
 
 /// Writes the holder's steps: each process's memory out of where it is now.
 pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots: Slots, origin: &Origin) {
-    let mut source = origin.cursor().map_or(Source::Process, Source::Row);
+    let mut source = Source::of(origin);
     let mut filled = HashSet::new();
     for (number, (process, stage)) in image.processes.iter().zip(stages).enumerate() {
         if stage.moves.is_empty() {
@@ -162,6 +162,9 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots:
         let path = writer.string(&origin.memory(number));
         let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
+        if let Source::Chain(pieces) = &mut source {
+            pieces.is_open = 0;
+        }
         fill(writer, process, stage, |content| slots.held(content), (&mut source, &mut filled));
         writer.call(Writer::STAGING, "closing memory", libc::SYS_close, &[MEMORY]);
     }
@@ -174,7 +177,7 @@ pub(crate) fn fill(
     process: &Process,
     stage: &Stage,
     nameless: impl Fn(usize) -> u64,
-    (source, filled): (&mut Source, &mut HashSet<u64>),
+    (source, filled): (&mut Source<'_>, &mut HashSet<u64>),
 ) {
     for (area, at) in places(process, stage) {
         if !filled.insert(at) {
@@ -194,14 +197,56 @@ pub(crate) fn fill(
 }
 
 /// Where a page lies in what memory is copied from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+#[derive(Debug)]
+pub(crate) enum Source<'a> {
     /// Where it lay in its process.
     Process,
     /// In a file: one after the other, from here on.
     Row(u64),
+    /// In several files, piece after piece.
+    Chain(Pieces<'a>),
     /// Where it lies in the holder, which is where it goes.
     Holder,
+}
+
+/// What is left of the pieces that memory lies in.
+#[derive(Debug)]
+pub(crate) struct Pieces<'a> {
+    paths: &'a [String],
+    left: VecDeque<Extent>,
+    /// Which of the files is open as [`MEMORY`].
+    is_open: u8,
+}
+
+impl<'a> Source<'a> {
+    fn of(origin: &'a Origin) -> Self {
+        match origin {
+            Origin::Processes { .. } => Self::Process,
+            Origin::File { start, .. } => Self::Row(*start),
+            Origin::Chain { paths, extents, .. } => {
+                Self::Chain(Pieces { paths, left: extents.iter().copied().collect(), is_open: 0 })
+            }
+        }
+    }
+}
+
+impl Pieces<'_> {
+    /// The next piece, of so many bytes at most. Its file is open from then on.
+    fn next(&mut self, writer: &mut Writer, most: u64) -> Option<Extent> {
+        let first = self.left.front_mut()?;
+        let piece = Extent { length: first.length.min(most), ..*first };
+        (first.at, first.length) = (first.at + piece.length, first.length - piece.length);
+        if first.length == 0 {
+            self.left.pop_front();
+        }
+        if piece.file != self.is_open {
+            let path = writer.string(self.paths.get(usize::from(piece.file))?);
+            let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+            writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
+            self.is_open = piece.file;
+        }
+        Some(piece)
+    }
 }
 
 /// Advice for a range with holes: the kernel heeds it and then complains about the holes.
@@ -287,16 +332,24 @@ const MADV_COLLAPSE: u64 = 25;
 /// quicker and is no choice: it pins what it reads, and a page that the process shares with others since a fork is
 /// copied in *that* process before it is pinned.
 ///
-/// In a file they lie one after the other.
-fn copy(writer: &mut Writer, area: &Area, at: u64, source: &mut Source) {
+/// In files they lie one after the other.
+fn copy(writer: &mut Writer, area: &Area, at: u64, source: &mut Source<'_>) {
     for (mut from, mut left) in area.pages.iter().copied() {
         while left > 0 {
-            let length = left.min(MOST_BYTES);
+            let mut length = left.min(MOST_BYTES);
             let to = at + (from - area.start);
             let offset = match source {
                 Source::Process => from,
                 Source::Holder => to,
                 Source::Row(cursor) => std::mem::replace(cursor, *cursor + length),
+                Source::Chain(pieces) => match pieces.next(writer, length) {
+                    Some(piece) => {
+                        length = piece.length;
+                        piece.at
+                    }
+                    // As many bytes as pages have was checked when the chain was opened.
+                    None => return,
+                },
             };
             let arguments = [MEMORY, to, length, offset];
             writer.exact(
@@ -377,6 +430,25 @@ mod tests {
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         assert_eq!(text.lines().filter(|line| line.contains("copying memory at 0x2000")).count(), 1, "{text}");
         assert_eq!(image.memory(), 0x6000);
+    }
+
+    #[test]
+    fn memory_in_pieces_is_copied_out_of_the_file_that_has_each() {
+        let mut writer = Writer::new();
+        let area = Area { pages: vec![(0x1000, 3 * PAGE)], ..anonymous(0x1000, 0x9000) };
+        let image = Image { processes: vec![Process { areas: vec![area], ..Process::default() }], ..Image::default() };
+        let piece = |file, at, length| Extent { file, at, length };
+        let origin = Origin::Chain {
+            paths: vec!["/own".into(), "/parent".into()],
+            extents: vec![piece(1, 4096, PAGE), piece(0, 4096, PAGE), piece(0, 0x9000, PAGE)],
+            contents: 0,
+        };
+        write(&mut writer, &image, &arrange(&image), Slots::of(&image), &origin);
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        let order: Vec<_> =
+            text.lines().filter(|line| line.contains("memory at") || line.contains("opening")).collect();
+        let is_opening = [true, true, false, true, false, false];
+        assert_eq!(order.iter().map(|line| line.contains("opening")).collect::<Vec<_>>(), is_opening[..], "{text}");
     }
 
     #[test]

@@ -142,7 +142,8 @@ impl<'a> Making<'a> {
         if let Some(backlog) = socket.backlog {
             // Those that wait may be more than it takes by now. For who connects beyond that the kernel waits, until
             // somebody accepts.
-            let mut listener = Listener { slot, room: backlog.max(socket.waiting.len() as u32), done: None };
+            let waiting = socket.waiting.len() + socket.gone.len();
+            let mut listener = Listener { slot, room: backlog.max(waiting as u32), done: None };
             listener.listen(writer, socket.peer_credentials.as_ref());
             self.connect_all(writer, number, &mut listener);
             listener.room = backlog;
@@ -185,13 +186,26 @@ impl<'a> Making<'a> {
             listener.listen(writer, self.all[client].peer_credentials.as_ref());
             acting_as(writer, self.all[client].connector.as_ref(), |writer| self.connect(writer, client, target));
         };
-        // Each is the only one that waits when it is accepted.
-        for client in target.waiting.iter().filter(|client| self.all[**client].is_reset) {
+        for (place, client) in target.waiting.iter().enumerate() {
+            self.connect_gone(writer, (to, place), listener);
             connect(writer, listener, *client);
-            self.reset(writer, *client, to);
+            self.send_all(writer, self.slot(*client), &self.all[*client].sent);
         }
-        for client in target.waiting.iter().filter(|client| !self.all[**client].is_reset) {
-            connect(writer, listener, *client);
+        self.connect_gone(writer, (to, target.waiting.len()), listener);
+    }
+
+    /// Connects those that were closed when so many waited before them, and closes them again.
+    fn connect_gone(&self, writer: &mut Writer, (to, behind): (usize, usize), listener: &mut Listener) {
+        let (target, spare) = (&self.all[to], self.slots.spare());
+        for gone in target.gone.iter().filter(|gone| gone.behind == behind) {
+            networks::inside(writer, self.slots, target.net_space, |writer| {
+                let arguments = [AF_UNIX, target.kind as u64, 0];
+                writer.open(MAKING, "making who is gone", libc::SYS_socket, &arguments, spare);
+            });
+            listener.listen(writer, None);
+            acting_as(writer, Some(&gone.connector), |writer| self.connect_from(writer, spare, target));
+            self.send_all(writer, spare, &gone.sent);
+            writer.call(MAKING, "closing who is gone", libc::SYS_close, &[spare]);
         }
     }
 
@@ -205,9 +219,13 @@ impl<'a> Making<'a> {
 
     /// Connects one to another's name.
     fn connect(&self, writer: &mut Writer, client: usize, target: &UnixSocket) {
+        self.connect_from(writer, self.slot(client), target);
+    }
+
+    fn connect_from(&self, writer: &mut Writer, slot: u64, target: &UnixSocket) {
         enter(writer, target);
         let address = writer.data(&target.name, 8);
-        let arguments = [self.slot(client), address, target.name.len() as u64];
+        let arguments = [slot, address, target.name.len() as u64];
         writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
         leave(writer, target);
     }
@@ -220,15 +238,6 @@ impl<'a> Making<'a> {
         for client in (0..self.all.len()).filter(follows) {
             self.connect(writer, client, &self.all[to]);
         }
-    }
-
-    /// Who closes a connection without having received all resets it.
-    fn reset(&self, writer: &mut Writer, client: usize, listener: usize) {
-        let (spare, unread) = (self.slots.spare(), writer.data(&[0], 1));
-        writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(listener), 0, 0, 0], spare);
-        let arguments = [self.slot(client), unread, 1, libc::MSG_NOSIGNAL as u64, 0, 0];
-        writer.exact(MAKING, "sending what nobody reads", libc::SYS_sendto, &arguments, 1);
-        writer.call(MAKING, "resetting a connection", libc::SYS_close, &[spare]);
     }
 
     /// Who a socket's messages come from: the one that is connected to it, the one that has the sender's name.
@@ -271,9 +280,13 @@ impl<'a> Making<'a> {
     }
 
     fn fill_from(&self, writer: &mut Writer, number: usize, slot: u64) {
+        self.send_all(writer, slot, &self.all[number].queue);
+    }
+
+    /// Sends to whom a socket is connected to, however much that is.
+    fn send_all(&self, writer: &mut Writer, slot: u64, queue: &[Waiting]) {
         const SNDBUFFORCE: i32 = 32;
         const ROOM: u32 = 8 << 20;
-        let queue = &self.all[number].queue;
         if !queue.is_empty() {
             set(writer, slot, &(libc::SOL_SOCKET, SNDBUF, ROOM.to_le_bytes().to_vec()));
             set(writer, slot, &(libc::SOL_SOCKET, SNDBUFFORCE, ROOM.to_le_bytes().to_vec()));
@@ -333,7 +346,7 @@ impl<'a> Making<'a> {
 
     fn finish(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
         let slot = self.slot(number);
-        let filled = socket.peer.is_some_and(|peer| !self.all[peer].queue.is_empty());
+        let filled = socket.peer.is_some_and(|peer| !self.all[peer].queue.is_empty()) || !socket.sent.is_empty();
         if filled && socket.options.iter().all(|(level, option, _)| (*level, *option) != (libc::SOL_SOCKET, SNDBUF)) {
             // As much as a new one has: net.core.wmem_default.
             const USUAL: u32 = 212_992 / 2;

@@ -37,6 +37,18 @@ impl<'a> Injection<'a> {
         Ok(Self { thread, before, instruction, room, _borrowed: borrowed })
     }
 
+    /// The same for calls that write nothing: no memory of the thread is touched.
+    pub(crate) fn without_room(
+        thread: &'a Thread,
+        before: Registers,
+        mask: u64,
+        instruction: u64,
+    ) -> Result<Self, CallError> {
+        let what = || format!("preparing thread {} for calls", thread.tid());
+        let borrowed = InjectedThread::new(thread, before, mask, 0, 0).context(what)?;
+        Ok(Self { thread, before, instruction, room: 0, _borrowed: borrowed })
+    }
+
     /// Where results can be written.
     pub(crate) fn room(&self) -> u64 {
         self.room

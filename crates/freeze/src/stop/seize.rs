@@ -54,7 +54,9 @@ fn try_to_stop(roots: &Roots) -> Result<Result<Vec<Stopped>, Refusal>, FreezeErr
     for _ in 0..ROUNDS {
         // All are asked before any is waited for: they stop beside one another.
         let mut asked = Vec::new();
-        for member in roots.members() {
+        let members = roots.members();
+        let listed: HashSet<i32> = members.iter().map(|member| member.outer).collect();
+        for member in members {
             let place = *places.entry(member.outer).or_insert_with(|| {
                 stopped.push(Stopped { member, threads: Vec::new(), by_signal: false });
                 stopped.len() - 1
@@ -65,6 +67,15 @@ fn try_to_stop(roots: &Roots) -> Result<Result<Vec<Stopped>, Refusal>, FreezeErr
         if let Some(waits) = wait_for(asked, &mut stopped)? {
             return Ok(Err(waits));
         }
+        // The pid of one that has ended may have been another's when that was stopped, of whoever's. None of those that
+        // stand still gets a pid any more: this list has them all, and nobody else.
+        let strangers =
+            stopped.iter().any(|process| !listed.contains(&process.member.outer) && !process.threads.is_empty());
+        if strangers {
+            stopped.retain(|process| listed.contains(&process.member.outer));
+            places = stopped.iter().enumerate().map(|(place, process)| (process.member.outer, place)).collect();
+            continue;
+        }
         if !news {
             // One that ended while it was being stopped is not there any more, unless its parent is yet to ask for it.
             stopped.retain(|process| !process.threads.is_empty() || process_tree::has_ended(process.member.outer));
@@ -72,6 +83,21 @@ fn try_to_stop(roots: &Roots) -> Result<Result<Vec<Stopped>, Refusal>, FreezeErr
         }
     }
     Err(FreezeError::Restless("new ones kept coming".into()))
+}
+
+/// Stops one thread of a process, and none of the others. None where it does not stop soon, has ended, or a signal has
+/// stopped it.
+pub(crate) fn stop_thread(outer: i32, tid: i32) -> Result<Option<Thread>, FreezeError> {
+    let member = process_tree::describe(outer)?;
+    let what = || format!("stopping thread {tid} of process {}", member.pid);
+    let thread = match Thread::seize(tid) {
+        Ok(thread) => thread,
+        // Somebody else traces it, or it has gone.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ESRCH)) => return Ok(None),
+        Err(error) => return Err(error).context(what)?,
+    };
+    thread.interrupt().context(what)?;
+    Ok((come_to_rest(&thread, &member, PATIENCE)? == Rest::Still).then_some(thread))
 }
 
 /// Asks the threads of a process to stop that are not stopped yet.

@@ -2,7 +2,7 @@
 
 use super::command::{bound, confine, run};
 use super::prewarmed_init::{self, PrewarmedKind};
-use super::{Plan, PlanError, Program, Stdio, Want, c_string, text};
+use super::{Plan, PlanError, Program, Stdio, Want, c_string, sysctl, text};
 use crate::policy::{grants, limits};
 use pando_api::{Link, Network, Spec, Tmpfs};
 use pando_limit::view::View;
@@ -56,11 +56,19 @@ const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqu
 pub fn of_init(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
     let kind = PrewarmedKind::of(spec);
     let mut plan = Plan::rest(kind, facts.unified);
+    sysctl::set(&mut plan, spec)?;
     root(&mut plan);
     views(&mut plan, &facts.views);
     legacy_groups(&mut plan, spec, facts)?;
     shared_memory(&mut plan, spec)?;
     volumes(&mut plan, spec, facts)?;
+    if spec.read_only {
+        // Every place that something is shown at has been made.
+        let at = Text::from(c"");
+        let set = Attributes::READ_ONLY.bits();
+        let step = Step::Change { at, recursive: false, set, clear: 0, propagation: 0 };
+        plan.step("making its files read-only", step);
+    }
     plan.step("taking the new root", Step::TakeRoot);
     if spec.init.is_some() {
         // As systemd has it on a machine, and expects to find it where another program starts it: services get their

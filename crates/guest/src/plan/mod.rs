@@ -8,6 +8,7 @@ mod command;
 mod init;
 mod mounted;
 mod prewarmed_init;
+mod sysctl;
 
 pub use command::{Program, Stdio, bound, exec, filters};
 pub use init::{Facts, Heritage, of_init};
@@ -128,6 +129,14 @@ pub enum PlanError {
         "host name '{0}' cannot be set: use 1 to 64 letters, digits, '-', '.' and '_', and begin with a letter or digit"
     )]
     HostName(String),
+    /// `--sysctl`
+    #[error("setting '{key}' cannot be given to a guest: {why}")]
+    Sysctl {
+        /// The setting's name, as it was given.
+        key: String,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
     /// More than the shim takes.
     #[error("a guest can have at most {most} volumes, and this one has {given}")]
     TooMany {

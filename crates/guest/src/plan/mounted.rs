@@ -51,6 +51,12 @@ pub fn mounted(spec: &Spec, unified: bool, legacy: &[(&'static str, String)]) ->
                     let is_device = at.c_str().to_bytes().starts_with(b"sys");
                     (at, Mounted { always: false, ..place(if is_device { "sysfs" } else { "proc" }) })
                 }
+                // The root's own attributes.
+                Step::Change { at, set, .. } if at.c_str().is_empty() => {
+                    let own = all[0].attributes.get_or_insert(Attributes::empty());
+                    own.insert(Attributes::from_bits_truncate(set));
+                    continue;
+                }
                 _ => continue,
             };
             let path = format!("/{}", at.c_str().to_string_lossy().trim_start_matches('/'));

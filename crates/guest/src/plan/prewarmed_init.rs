@@ -37,8 +37,10 @@ impl PrewarmedKind {
             scopes: profile::of(spec.security_profile()).scopes(spec.network),
             own_init: spec.init.is_some(),
             profile: spec.security_profile(),
-            bounded: command::bound(spec)
-                .is_ok_and(|keep| keep == command::usual(spec.security_profile(), spec.user_namespace)),
+            // Some settings take capabilities that guests of the profile lack.
+            bounded: spec.sysctl.is_empty()
+                && command::bound(spec)
+                    .is_ok_and(|keep| keep == command::usual(spec.security_profile(), spec.user_namespace)),
             // One that may mount has another filter than the kind says, and gets it later.
             filtered: spec.seccomp == SeccompProfile::Default
                 && command::makes_user_namespaces(spec) == spec.user_namespace

@@ -1,12 +1,13 @@
 //! How this machine reaches its Debian mirrors: asked from apt itself, so that every way of configuring it counts.
 
-use super::package_tool::{Ending, run};
+use super::package_tool::{Ending, Patience, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::Duration;
 
 /// apt only reads files here.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Patience =
+    Patience { silent: Duration::from_secs(30), whole: Duration::from_secs(120), grace: Duration::ZERO };
 
 /// Suites that have neither updates nor security updates beside them.
 const ROLLING: [&str; 4] = ["sid", "unstable", "experimental", "rc-buggy"];
@@ -44,8 +45,8 @@ pub(crate) struct AptSettings {
 impl AptSettings {
     /// The host's settings, applied to `suite`. A host without apt has none.
     pub(crate) fn of_host(suite: &str, cancelled: &dyn Fn() -> bool) -> Self {
-        let targets = output(Command::new("apt-get").args(["indextargets", "Created-By: Packages"]), cancelled);
-        let configuration = output(Command::new("apt-config").arg("dump"), cancelled);
+        let targets = output("apt-get", &["indextargets", "Created-By: Packages"], cancelled);
+        let configuration = output("apt-config", &["dump"], cancelled);
         Self::from_output(suite, &targets, &configuration)
     }
 
@@ -138,9 +139,11 @@ fn paragraphs(lines: &[String]) -> Vec<BTreeMap<String, String>> {
 }
 
 /// The lines a command prints; none if it fails, for then there is nothing to learn from it.
-fn output(command: &mut Command, cancelled: &dyn Fn() -> bool) -> Vec<String> {
+fn output(program: &str, words: &[&str], cancelled: &dyn Fn() -> bool) -> Vec<String> {
     let mut lines = Vec::new();
-    match run(command.env("LC_ALL", "C"), PATIENCE, cancelled, &mut |line| lines.push(line.to_owned())) {
+    let mut command = Command::new(program);
+    command.args(words).env("LC_ALL", "C");
+    match run(command, PATIENCE, cancelled, &mut |line| lines.push(line.to_owned())) {
         Ok(Ending::Exited(status)) if status.success() => lines,
         _ => Vec::new(),
     }

@@ -2,7 +2,7 @@
 
 use super::apt_settings::AptSettings;
 use super::meter::Cancelled;
-use super::package_tool::{Ending, run};
+use super::package_tool::{Ending, Patience, run};
 use super::syntax::{is_package, is_suite};
 use super::{Progress, Summary};
 use std::collections::VecDeque;
@@ -13,8 +13,12 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// Between two lines of output: a large package on a slow line, or a slow maintainer script.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// Between two lines of output there may be a large package on a slow line, or a slow maintainer script.
+const PATIENCE: Patience = Patience {
+    silent: Duration::from_secs(15 * 60),
+    whole: Duration::from_secs(12 * 3600),
+    grace: Duration::from_secs(5),
+};
 
 /// How much of the tool's output an error shows.
 const LAST_LINES: usize = 12;
@@ -119,7 +123,7 @@ pub(crate) fn install(
         sources: written(&settings.sources).map_err(failed("writing a temporary list of mirrors"))?,
         configuration: written(&settings.configuration).map_err(failed("writing temporary settings of apt"))?,
     };
-    let mut command = match tool {
+    let command = match tool {
         "mmdebstrap" => mmdebstrap(suite, packages, into, &settings, &inputs),
         _ => debootstrap(suite, packages, into, &settings),
     };
@@ -133,11 +137,12 @@ pub(crate) fn install(
         }
         last.push_back(line.to_owned());
     };
-    let ending = run(&mut command, PATIENCE, &|| progress.cancelled(), &mut hear).map_err(failed("starting it"))?;
+    let ending = run(command, PATIENCE, &|| progress.cancelled(), &mut hear).map_err(failed("starting it"))?;
     let how = match ending {
         Ending::Exited(status) if status.success() => return count(into),
         Ending::Exited(status) => format!("failed ({status})"),
-        Ending::Silent => format!("was stopped after {} minutes without a word", PATIENCE.as_secs() / 60),
+        Ending::Silent => format!("was stopped after {} minutes without a word", PATIENCE.silent.as_secs() / 60),
+        Ending::Late => format!("was stopped after {} hours", PATIENCE.whole.as_secs() / 3600),
         Ending::Cancelled => return Err(Cancelled.into()),
     };
     let (suite, into) = (suite.to_owned(), into.to_owned());

@@ -81,8 +81,9 @@ pub struct Hidden {
 }
 
 impl HostFilter {
-    /// The host filter over the tree at `root` (`/`, but in tests) for a guest to which `expose` is shown. `leave_out`
-    /// is never shown.
+    /// The host filter over the tree at `root` (`/`, but in tests) for a guest to which `expose` is shown: paths as
+    /// they were given, and where they lead. No link is followed here, which others may have put there by now.
+    /// `leave_out` is never shown.
     pub fn over(root: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Self {
         let mut host_filter = Self { root: root.to_owned(), ..Self::default() };
         for secret in secrets() {
@@ -104,7 +105,7 @@ impl HostFilter {
             }
         }
         for path in expose {
-            host_filter.exposed.extend(host_filter.readings(path));
+            host_filter.exposed.push(named(path));
         }
         for path in leave_out.iter().map(PathBuf::as_path).chain(KERNEL.map(Path::new)) {
             host_filter.never.extend(host_filter.readings(path));
@@ -204,7 +205,7 @@ impl HostFilter {
 
     /// A path relative to the root: as it is written, and with the symbolic links of its part without stars resolved.
     fn readings(&self, path: &Path) -> Vec<PathBuf> {
-        let written: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let written = named(path);
         let plain: PathBuf = written.iter().take_while(|name| !is_pattern(name)).collect();
         let rest = written.strip_prefix(&plain).map(Path::to_owned).unwrap_or_default();
         // The part that exists, and what hangs on it.
@@ -260,6 +261,11 @@ impl Rule {
         let mut names = path.iter();
         self.names.iter().all(|pattern| names.next().is_some_and(|name| fits(pattern, name)))
     }
+}
+
+/// The names of a path, relative to the root.
+fn named(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
 fn is_pattern(name: &OsStr) -> bool {
@@ -339,8 +345,12 @@ mod tests {
     }
 
     fn host_filter(place: &tempfile::TempDir, expose: &[&str]) -> HostFilter {
-        let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
-        HostFilter::over(&place.path().canonicalize().unwrap(), &expose, &[PathBuf::from("/srv/pando")])
+        let root = place.path().canonicalize().unwrap();
+        let mut exposed: Vec<_> = expose.iter().map(PathBuf::from).collect();
+        // Where they lead, as whoever knows who may put links there has found out.
+        let homes = |path: &&str| path.starts_with("/home").then(|| PathBuf::from(format!("/data{path}")));
+        exposed.extend(expose.iter().filter_map(homes));
+        HostFilter::over(&root, &exposed, &[PathBuf::from("/srv/pando")])
     }
 
     fn verdict(host_filter: &HostFilter, path: &str) -> Verdict {

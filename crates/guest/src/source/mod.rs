@@ -10,6 +10,7 @@
 //!                      ├─ directory, guest ─ mounts ────┴─ copy (chain, content, attributes) ──┐
 //!                      ├─ tarball ──────────┐                                                  ├─ into
 //!                      ├─ oci (blobs, platform) ─ archive (pando-reader ▷ entry ▷ unpack) ─────┤
+//!                      │   └─ registry (skopeo: an image becomes a layout)                      │
 //!                      └─ debian (apt_settings) ─ mmdebstrap | debootstrap ────────────────────┘
 //! ```
 //!
@@ -28,6 +29,7 @@ mod mounts;
 mod oci;
 mod package_tool;
 mod private;
+pub mod registry;
 mod root;
 mod secrets;
 mod shadow;
@@ -43,12 +45,14 @@ pub use copy::CopyError;
 pub use debian::DebianError;
 pub use host_filter::{Hidden, HostFilter};
 pub use meter::Cancelled;
+pub use mounts::{MountsBelow, mounts_below};
 pub use oci::OciError;
 pub use private::{is_private, lacks};
 pub use secrets::{Secret, Treatment, secrets};
 pub use syntax::SyntaxError;
 pub use write_error::WriteError;
 
+use pando_api::HealthCheck;
 use std::path::{Path, PathBuf};
 
 /// Where a guest's files come from. Written and read by its `Display` and `FromStr`.
@@ -67,6 +71,8 @@ pub enum Source {
         /// Which of its images; needed when it holds several.
         tag: Option<String>,
     },
+    /// An image of a registry, by its full name. It is pulled first; `materialize` takes the layout that it became.
+    Docker(registry::Reference),
     /// A Debian system, installed by mmdebstrap or debootstrap from the mirrors that the host itself uses.
     Debian {
         /// The release, by its code name or its standing.
@@ -92,12 +98,14 @@ pub fn locked(path: &Path) -> std::io::Result<Vec<u8>> {
 /// What [`materialize`] must know beyond the source itself.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Absolute paths of the host that `host` shows although they are secret.
+    /// Absolute paths of the host that `host` shows although they are secret: as they were given, and where they lead.
     pub expose: Vec<PathBuf>,
     /// Absolute paths of the host that `host` never shows: the directories of Pando itself.
     pub leave_out: Vec<PathBuf>,
     /// The root directory of the guest that `guest:NAME` names; the caller finds it.
     pub guest_tree: Option<PathBuf>,
+    /// The layout that an image of a registry was pulled into; the caller finds it.
+    pub layout: Option<PathBuf>,
 }
 
 /// Hears how far the work is, and may stop it.
@@ -145,7 +153,8 @@ pub struct LeftBehind {
 }
 
 /// How an image would like to be run. Everything is empty for the other sources.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Suggested {
     /// What always runs; `command` is its arguments.
     pub entrypoint: Vec<String>,
@@ -159,6 +168,10 @@ pub struct Suggested {
     pub user: Option<String>,
     /// The signal that asks it to stop.
     pub stop_signal: Option<String>,
+    /// The ports that it listens on, as `PORT` or `PORT/PROTOCOL`.
+    pub exposed: Vec<String>,
+    /// How is found out whether it is well.
+    pub health: Option<HealthCheck>,
 }
 
 /// Why a source did not become a tree.
@@ -178,6 +191,9 @@ pub enum SourceError {
         "cannot copy the files of guest '{0}': no guest of that name has files here; `pando ls` names those there are"
     )]
     NoGuestTree(String),
+    /// The caller gave no layout for an image of a registry.
+    #[error("the image '{0}' is not here; `pando pull {0}` fetches it")]
+    NotPulled(String),
     /// A tree could not be copied.
     #[error(transparent)]
     Copy(#[from] CopyError),
@@ -235,6 +251,10 @@ fn make(source: &Source, into: &Path, options: &Options, progress: &dyn Progress
         }
         Source::Tarball(file) => Ok(tarball::unpack_tarball(file, into, progress)?),
         Source::Oci { path, tag } => Ok(oci::unpack_image(path, tag.as_deref(), into, progress)?),
+        Source::Docker(reference) => {
+            let layout = options.layout.as_deref().ok_or_else(|| SourceError::NotPulled(reference.whole()))?;
+            Ok(oci::unpack_layout(layout, &reference.whole(), into, progress)?)
+        }
         Source::Debian { suite, packages } => Ok(debian::install(suite, packages, into, progress)?),
     }
 }

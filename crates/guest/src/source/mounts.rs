@@ -96,6 +96,48 @@ impl Mounts {
     }
 }
 
+/// Kinds of file systems whose owners the kernel can map to a guest's (mount_setattr(2)).
+const MAPPED: [&str; 7] = ["btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "xfs"];
+
+/// What is mounted below a directory that a guest uses as it lies there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountsBelow {
+    /// What can be shown, by path below the directory: what is mounted in one of these comes with it.
+    pub shown: Vec<PathBuf>,
+    /// What is left out: it lies in memory, on another machine, on a disk that can be pulled out, or on a file system
+    /// whose owners cannot be mapped.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// What is mounted below `tree`, an absolute path without symbolic links. With the host's ids owners need no mapping.
+///
+/// # Errors
+///
+/// The mount table cannot be read.
+pub fn mounts_below(tree: &Path, hosts_ids: bool) -> Result<MountsBelow, CallError> {
+    Ok(below(tree, &mount::mounts()?, hosts_ids, &is_removable))
+}
+
+fn below(tree: &Path, entries: &[MountEntry], hosts_ids: bool, removable: &dyn Fn(&MountEntry) -> bool) -> MountsBelow {
+    let mounts = Mounts::among(tree, entries, removable);
+    // The last one on a place is the one that is seen.
+    let kind = |path: &Path| {
+        let at = tree.join(path);
+        entries.iter().rev().find(|entry| entry.at == at).map_or("", |entry| entry.kind.as_str())
+    };
+    let mut paths: Vec<&PathBuf> = mounts.below.keys().collect();
+    paths.sort();
+    let mut found = MountsBelow::default();
+    for path in paths {
+        if found.shown.iter().any(|shown| path.starts_with(shown)) {
+            continue;
+        }
+        let can_be = mounts.at(path) == Some(Standing::Part) && (hosts_ids || MAPPED.contains(&kind(path)));
+        if can_be { &mut found.shown } else { &mut found.left_out }.push(path.clone());
+    }
+    found
+}
+
 /// Whether the mount's device can be pulled out: a stick, a card, anything on USB.
 fn is_removable(entry: &MountEntry) -> bool {
     // btrfs and overlay have device numbers of their own; the source names the disk, if there is one.
@@ -141,6 +183,20 @@ mod tests {
             assert_eq!(at(foreign), Some(Standing::Foreign), "{foreign}");
         }
         assert_eq!(at("etc"), None);
+    }
+
+    #[test]
+    fn what_is_on_disks_is_shown_and_the_rest_named() {
+        let table: Vec<_> = mount::entries(HOST).collect();
+        let found = below(Path::new("/"), &table, false, &|entry| entry.device == "8:1");
+        assert_eq!(found.shown, [PathBuf::from("usr")]);
+        assert!(found.left_out.contains(&"net/home".into()) && found.left_out.contains(&"tmp".into()), "{found:?}");
+        let nested = b"27 1 254:0 / / rw - ext4 /dev/vda rw\n40 27 254:1 / /t/a rw - ext4 /dev/vdb rw\n\
+            41 40 0:9 / /t/a/b rw - tmpfs tmpfs rw\n42 27 0:7 / /t/o rw - overlay overlay rw\n";
+        let table: Vec<_> = mount::entries(nested).collect();
+        let found = below(Path::new("/t"), &table, false, &|_| false);
+        assert_eq!((found.shown, found.left_out), (vec!["a".into()], vec![PathBuf::from("o")]), "b comes with a");
+        assert_eq!(below(Path::new("/t"), &table, true, &|_| false).shown.len(), 2);
     }
 
     #[test]

@@ -1,23 +1,33 @@
-//! Running another program whose output is read line by line: it may be silent only so long, and can be stopped.
+//! Running another program whose output is read line by line: it may be silent only so long, and can be stopped. What
+//! it leaves running ends with it.
 
+use pando_kernel::process::contained::Contained;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often cancellation is asked for while the program is silent.
+/// How often cancellation is asked for.
 const BEAT: Duration = Duration::from_millis(200);
-
-/// Between asking the program to stop, so that it can clean up, and killing it.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// After the program's end, how long something that it left running may keep its output open.
-const STRAGGLERS: Duration = Duration::from_secs(2);
 
 /// Longer lines are cut in pieces.
 const LONGEST_LINE: usize = 4_096;
+
+/// After its end, so much is read at most of what it has said: more than a pipe holds.
+const LAST_WORDS: usize = 256 << 10;
+
+/// How long a program may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Without a word.
+    pub(crate) silent: Duration,
+    /// In all.
+    pub(crate) whole: Duration,
+    /// Between being asked to stop, so that it can clean up, and being killed.
+    pub(crate) grace: Duration,
+}
 
 /// How a program ended.
 #[derive(Debug)]
@@ -25,126 +35,138 @@ pub(crate) enum Ending {
     Exited(ExitStatus),
     /// It said nothing for too long and was killed.
     Silent,
+    /// It took longer than any may, and was killed.
+    Late,
     /// The user stopped it.
     Cancelled,
 }
 
-/// Runs `command`, calls `line` with each line of its output and errors. The error: it could not be started.
+/// Runs `command`, calls `line` with each line of its output and errors. Nothing of it runs any more afterwards. The
+/// error: it could not be started.
 pub(crate) fn run(
-    command: &mut Command,
-    patience: Duration,
+    mut command: Command,
+    patience: Patience,
     cancelled: &dyn Fn() -> bool,
     line: &mut dyn FnMut(&str),
 ) -> io::Result<Ending> {
-    // A process group of its own: what it starts is stopped with it.
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()?;
-    let (sender, lines) = channel();
-    read_lines(child.stdout.take(), sender.clone());
-    read_lines(child.stderr.take(), sender);
-    let (mut heard, mut ended) = (Instant::now(), None);
+    // A process group of its own: what it starts is asked to stop with it.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut program = Contained::start(command)?;
+    let mut output = Lines::of(program.take_output());
+    let mut errors = Lines::of(program.take_errors());
+    let begun = Instant::now();
+    let (mut heard, mut asked) = (begun, None::<Instant>);
     loop {
-        match lines.recv_timeout(BEAT) {
-            Ok(text) => {
-                heard = Instant::now();
-                line(&text);
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return finish(&mut child, patience, cancelled);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
+        let [said, complained] = program.wait_for([output.pipe(), errors.pipe()], BEAT)?;
+        if (said && output.read(line) > 0) | (complained && errors.read(line) > 0) {
+            heard = Instant::now();
         }
-        if cancelled() {
-            stop(&mut child);
-            return Ok(Ending::Cancelled);
-        }
-        if ended.is_none() {
-            ended = child.try_wait()?.map(|status| (status, Instant::now()));
-        }
-        if let Some((status, _)) = ended.filter(|(_, at)| at.elapsed() > STRAGGLERS) {
+        if let Some(status) = program.ended()? {
+            output.read_rest(line);
+            errors.read_rest(line);
             return Ok(Ending::Exited(status));
         }
-        if heard.elapsed() > patience {
-            stop(&mut child);
-            return Ok(Ending::Silent);
+        // One that talks without a pause is not what decides how often that is asked.
+        if asked.is_some_and(|asked| asked.elapsed() < BEAT) {
+            continue;
         }
+        asked = Some(Instant::now());
+        let over = match cancelled() {
+            true => Ending::Cancelled,
+            false if begun.elapsed() > patience.whole => Ending::Late,
+            false if heard.elapsed() > patience.silent => Ending::Silent,
+            false => continue,
+        };
+        stop(&mut program, patience.grace)?;
+        return Ok(over);
     }
 }
 
-/// The output is closed: the program is about to end, or means to go on unheard.
-fn finish(child: &mut Child, patience: Duration, cancelled: &dyn Fn() -> bool) -> io::Result<Ending> {
-    let closed = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Ending::Exited(status));
+/// Asks the program and all that it started to stop, then makes them.
+fn stop(program: &mut Contained, grace: Duration) -> io::Result<()> {
+    if !grace.is_zero() && program.ended()?.is_none() {
+        if let Some(group) = i32::try_from(program.id()).ok().and_then(Pid::from_raw) {
+            // It may have become another group's.
+            let _ = kill_process_group(group, Signal::TERM);
         }
-        if cancelled() {
-            stop(child);
-            return Ok(Ending::Cancelled);
-        }
-        if closed.elapsed() > patience {
-            stop(child);
-            return Ok(Ending::Silent);
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(BEAT);
+        program.wait_for([], grace)?;
     }
+    program.end().map(drop)
 }
 
-/// Asks the program and all it started to stop, then makes them.
-fn stop(child: &mut Child) {
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let signal = |signal| group.is_some_and(|group| kill_process_group(group, signal).is_ok());
-    let asked = Instant::now();
-    signal(Signal::TERM);
-    while asked.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    signal(Signal::KILL);
-    // The group's leader is dead or dying; if this fails it has been reaped already.
-    let _ = child.wait();
+/// What comes out of a pipe, line by line.
+struct Lines<P> {
+    pipe: Option<P>,
+    pending: Vec<u8>,
 }
 
-/// Sends each line of `stream`, in a thread that ends with it, or with the receiver.
-fn read_lines(stream: Option<impl Read + Send + 'static>, sender: Sender<String>) {
-    let Some(mut stream) = stream else { return };
-    std::thread::spawn(move || {
-        let (mut buffer, mut pending) = ([0; LONGEST_LINE], Vec::new());
-        while let Ok(count) = stream.read(&mut buffer) {
-            for byte in &buffer[..count] {
-                let end = matches!(byte, b'\n' | b'\r') || pending.len() >= LONGEST_LINE;
-                if end && sender.send(String::from_utf8_lossy(&pending).into_owned()).is_err() {
-                    return;
-                }
-                if end {
-                    pending.clear();
-                }
-                if !matches!(byte, b'\n' | b'\r') {
-                    pending.push(*byte);
-                }
+impl<P: Read + AsFd> Lines<P> {
+    fn of(pipe: Option<P>) -> Self {
+        Self { pipe, pending: Vec::new() }
+    }
+
+    /// The pipe, until its end.
+    fn pipe(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(self.pipe.as_ref()?.as_fd())
+    }
+
+    /// Reads once, which does not wait where there is something to read; how much there was.
+    fn read(&mut self, line: &mut dyn FnMut(&str)) -> usize {
+        let mut buffer = [0; LONGEST_LINE];
+        let Some(pipe) = &mut self.pipe else { return 0 };
+        let count = pipe.read(&mut buffer).unwrap_or(0);
+        for byte in &buffer[..count] {
+            let ends = matches!(byte, b'\n' | b'\r');
+            if ends || self.pending.len() >= LONGEST_LINE {
+                self.tell(line);
             }
-            if count == 0 {
-                break;
+            if !ends {
+                self.pending.push(*byte);
             }
         }
-        if !pending.is_empty() {
-            // Nobody may be listening any more; then nobody misses it.
-            let _ = sender.send(String::from_utf8_lossy(&pending).into_owned());
+        if count == 0 {
+            self.pipe = None;
+            if !self.pending.is_empty() {
+                self.tell(line);
+            }
         }
-    });
+        count
+    }
+
+    fn tell(&mut self, line: &mut dyn FnMut(&str)) {
+        line(&String::from_utf8_lossy(&self.pending));
+        self.pending.clear();
+    }
+
+    /// What is left after the program's end. Whoever was handed the other end may say more and more.
+    fn read_rest(&mut self, line: &mut dyn FnMut(&str)) {
+        let mut count = 0;
+        while count < LAST_WORDS && self.pipe.as_ref().is_some_and(is_ready) {
+            count += self.read(line);
+        }
+        if !self.pending.is_empty() {
+            self.tell(line);
+        }
+    }
+}
+
+/// Whether there is something to read, or the end.
+fn is_ready(pipe: &impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shell(script: &str, patience: Duration, cancelled: bool) -> (Ending, Vec<String>) {
+    fn shell(script: &str, silent: Duration, cancelled: bool) -> (Ending, Vec<String>) {
         let mut lines = Vec::new();
         let mut command = Command::new("sh");
-        let ending =
-            run(command.args(["-c", script]), patience, &|| cancelled, &mut |line| lines.push(line.to_owned()))
-                .unwrap();
+        command.args(["-c", script]);
+        let patience = Patience { silent, whole: Duration::from_secs(25), grace: Duration::from_millis(100) };
+        let ending = run(command, patience, &|| cancelled, &mut |line| lines.push(line.to_owned())).unwrap();
         (ending, lines)
     }
 
@@ -171,10 +193,35 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_leaves_running_does_not_keep_it() {
-        let begun = Instant::now();
-        let (ending, _) = shell("sleep 15 & echo x", Duration::from_secs(60), false);
+    fn what_a_program_leaves_running_ends_with_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (pipe, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::empty()).unwrap();
+        let script = format!("setsid sh -c 'exec >&- 2>&-; sleep 1000' & exec {}>&-; echo x", {
+            use std::os::fd::AsRawFd;
+            theirs.as_raw_fd()
+        });
+        let (ending, lines) = shell(&script, Duration::from_secs(60), false);
+        drop(theirs);
         assert!(matches!(ending, Ending::Exited(status) if status.success()));
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(lines, ["x"]);
+        // It ends where nobody has the other end any more.
+        assert_eq!(std::fs::File::from(pipe).read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn one_that_talks_without_end_is_stopped() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do echo x; done"]);
+        let patience =
+            Patience { silent: Duration::from_secs(60), whole: Duration::from_millis(300), grace: Duration::ZERO };
+        assert!(matches!(run(command, patience, &|| false, &mut |_| ()).unwrap(), Ending::Late));
+    }
+
+    #[test]
+    fn the_last_words_without_a_line_end_are_heard() {
+        let (_, lines) = shell("exec 2>&-; printf 1; sleep 0.1; printf 2", Duration::from_secs(20), false);
+        assert_eq!(lines, ["12"]);
     }
 }

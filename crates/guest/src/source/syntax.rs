@@ -1,6 +1,7 @@
 //! How a source is written: `host`, `/dir`, `root.tar.zst`, `oci:DIR:TAG`, `debian:bookworm+nginx`, `guest:NAME`.
 
 use super::Source;
+use super::registry::Reference;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -19,12 +20,20 @@ pub enum SyntaxError {
     /// No form of a source fits the text.
     #[error(
         "'{0}' is not a source of files; a source is host, a directory (/DIR or ./DIR), a tarball (FILE.tar, .tar.gz, .tar.zst or \
-         .tar.xz), oci:DIR[:TAG] or oci:FILE.tar[:TAG], debian:SUITE[+PACKAGE,PACKAGE…], or guest:NAME"
+         .tar.xz), oci:DIR[:TAG] or oci:FILE.tar[:TAG], docker://REGISTRY/IMAGE:TAG, debian:SUITE[+PACKAGE,PACKAGE…], or guest:NAME"
     )]
     Unknown(String),
     /// `oci:` with nothing after it.
     #[error("'{0}' names no image; write oci:DIR or oci:FILE.tar, and oci:DIR:TAG to choose one of several")]
     Oci(String),
+    /// `docker:` with what cannot be the name of an image.
+    #[error("'{text}' names no image of a registry: {reason}; write for example docker://docker.io/library/nginx:1.27")]
+    Docker {
+        /// The source as it was written.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// `debian:` with a word that no suite can be.
     #[error(
         "'{word}' in '{text}' cannot be the name of a Debian suite; write for example debian:bookworm, or \
@@ -62,6 +71,9 @@ impl FromStr for Source {
         if let Some(rest) = text.strip_prefix("oci:") {
             return oci(text, rest);
         }
+        if let Some(rest) = text.strip_prefix("docker:") {
+            return docker(text, rest.strip_prefix("//").unwrap_or(rest));
+        }
         if let Some(rest) = text.strip_prefix("debian:") {
             return debian(text, rest);
         }
@@ -90,6 +102,7 @@ impl fmt::Display for Source {
             Self::Directory(path) | Self::Tarball(path) => write!(out, "{}", path.display()),
             Self::Oci { path, tag: None } => write!(out, "oci:{}", path.display()),
             Self::Oci { path, tag: Some(tag) } => write!(out, "oci:{}:{tag}", path.display()),
+            Self::Docker(reference) => write!(out, "docker://{reference}"),
             Self::Debian { suite, packages } if packages.is_empty() => write!(out, "debian:{suite}"),
             Self::Debian { suite, packages } => write!(out, "debian:{suite}+{}", packages.join(",")),
             Self::Guest(name) => write!(out, "guest:{name}"),
@@ -125,6 +138,17 @@ fn oci(text: &str, rest: &str) -> Result<Source, SyntaxError> {
         return Err(SyntaxError::Oci(text.escape_default().to_string()));
     }
     Ok(Source::Oci { path: PathBuf::from(path), tag: tag.map(str::to_owned) })
+}
+
+/// What other tools call it, `nginx`, is `docker.io/library/nginx:latest` in full.
+fn docker(text: &str, rest: &str) -> Result<Source, SyntaxError> {
+    match rest.parse::<Reference>() {
+        Ok(reference) => Ok(Source::Docker(reference)),
+        Err(error) => {
+            let reason = error.to_string();
+            Err(SyntaxError::Docker { text: text.escape_default().to_string(), reason })
+        }
+    }
 }
 
 fn debian(text: &str, rest: &str) -> Result<Source, SyntaxError> {
@@ -178,6 +202,9 @@ mod tests {
         }
         assert_eq!(read("oci:/a"), Ok(Source::Oci { path: "/a".into(), tag: None }));
         assert_eq!(read("oci:a.tar:x:1"), Ok(Source::Oci { path: "a.tar".into(), tag: Some("x:1".into()) }));
+        for name in ["docker:nginx", "docker://docker.io/library/nginx:latest", "docker://nginx:latest"] {
+            assert_eq!(read(name).unwrap().to_string(), "docker://docker.io/library/nginx:latest");
+        }
         assert_eq!(read("debian:sid"), Ok(Source::Debian { suite: "sid".into(), packages: vec![] }));
         let packages = vec!["nginx".to_owned(), "g++".to_owned()];
         assert_eq!(read("debian:bookworm+nginx,g++"), Ok(Source::Debian { suite: "bookworm".into(), packages }));
@@ -191,9 +218,21 @@ mod tests {
 
     #[test]
     fn what_no_form_fits_is_refused_in_a_sentence_that_names_it() {
-        for wrong in
-            ["", "Host", "dir", ".tar", "a.zip", "oci:", "oci::x", "oci:a:", "debian:", "debian:--help", "debian:a/b"]
-        {
+        for wrong in [
+            "",
+            "Host",
+            "dir",
+            ".tar",
+            "a.zip",
+            "oci:",
+            "oci::x",
+            "oci:a:",
+            "debian:",
+            "debian:--help",
+            "debian:a/b",
+            "docker:",
+            "docker://A b",
+        ] {
             let message = read(wrong).unwrap_err().to_string();
             assert!(message.contains(&format!("'{wrong}'")), "{message}");
         }

@@ -24,6 +24,8 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 
 /// Programs of groups above and below run too.
 const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
+/// It comes in the place of another, which is named.
+const BPF_F_REPLACE: u32 = 1 << 2;
 
 /// Where in the kernel a program is asked: the numbers of `enum bpf_attach_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,24 @@ pub enum Hook {
 /// E2BIG from 64 programs on.
 pub fn attach_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<()> {
     let mut attributes = [descriptor(cgroup), descriptor(program), hook as u32, BPF_F_ALLOW_MULTI, 0];
+    // SAFETY: there is no address in them.
+    unsafe { command::call(BPF_PROG_ATTACH, &mut attributes) }.map(drop)
+}
+
+/// Puts another program in the place of one that is attached to a cgroup of version 2, at once (BPF_PROG_ATTACH with
+/// BPF_F_REPLACE, Linux 5.6).
+///
+/// # Errors
+///
+/// As [`attach_to_cgroup`]; ENOENT where the other is not attached there.
+pub fn replace_at_cgroup(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    hook: Hook,
+    other: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let flags = BPF_F_ALLOW_MULTI | BPF_F_REPLACE;
+    let mut attributes = [descriptor(cgroup), descriptor(program), hook as u32, flags, descriptor(other)];
     // SAFETY: there is no address in them.
     unsafe { command::call(BPF_PROG_ATTACH, &mut attributes) }.map(drop)
 }

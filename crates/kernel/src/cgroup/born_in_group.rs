@@ -1,6 +1,7 @@
 //! A program started as a child that is born in a control group: moving it there afterwards costs milliseconds, and a
 //! process could escape before.
 
+use crate::process::user_rights::{AsUser, Becoming, DIRECTORY};
 use crate::{CallError, Context};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
@@ -39,6 +40,8 @@ pub struct Program<'a> {
     /// A name that the child looks up in directories, once it is in its group and before it is the program: whatever
     /// the kernel keeps of that is charged to the group.
     pub looks_up: Option<(&'a [BorrowedFd<'a>], &'a CStr)>,
+    /// Whose it becomes, where that is not the caller: with that user's environment, and in a session of its own.
+    pub user: Option<&'a AsUser>,
 }
 
 /// A child that was started.
@@ -61,6 +64,7 @@ struct Prepared {
     report: i32,
     looks_up: Vec<i32>,
     name: CString,
+    user: Option<Becoming>,
     _strings: Vec<CString>,
 }
 
@@ -91,7 +95,7 @@ impl Program<'_> {
                     rustix::process::Pid::from_raw(started.pid),
                     rustix::process::WaitOptions::empty(),
                 );
-                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(word)))
+                Err(reported(i32::from_ne_bytes(word)))
             }
         }
     }
@@ -99,13 +103,20 @@ impl Program<'_> {
     fn prepare(&self, told: &OwnedFd) -> io::Result<Prepared> {
         let c = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
         let name = self.arguments.first().ok_or(io::ErrorKind::InvalidInput)?;
-        let candidates = candidates(name, std::env::var_os("PATH").as_deref());
+        let own_path = std::env::var_os("PATH");
+        let candidates = candidates(name, self.user.map_or(own_path.as_deref(), AsUser::path));
         let mut strings: Vec<CString> = self.arguments.iter().map(|word| c(word)).collect::<io::Result<_>>()?;
         let words = strings.len();
-        for (key, value) in std::env::vars_os() {
-            let mut pair = key;
-            pair.push("=");
-            pair.push(value);
+        let joined = |(mut key, value): (OsString, OsString)| {
+            key.push("=");
+            key.push(value);
+            key
+        };
+        let environment = match self.user {
+            Some(user) => user.environment.clone(),
+            None => std::env::vars_os().map(joined).collect(),
+        };
+        for pair in environment {
             strings.push(c(&pair)?);
         }
         let pointers = |range: &[CString]| {
@@ -121,9 +132,20 @@ impl Program<'_> {
             report: told.as_raw_fd(),
             looks_up: self.looks_up.iter().flat_map(|(directories, _)| *directories).map(AsRawFd::as_raw_fd).collect(),
             name: self.looks_up.map(|(_, name)| name.to_owned()).unwrap_or_default(),
+            user: self.user.map(Becoming::new).transpose()?,
             _strings: strings,
         })
     }
+}
+
+/// The error that the child has reported.
+fn reported(word: i32) -> io::Error {
+    if word < DIRECTORY {
+        return io::Error::from_raw_os_error(word);
+    }
+    let error = io::Error::from_raw_os_error(word - DIRECTORY);
+    // Of another kind than that of a program which is not there.
+    io::Error::new(io::ErrorKind::NotADirectory, format!("its working directory cannot be entered: {error}"))
 }
 
 /// Where a program may lie, as execvp(3) looks for it.
@@ -219,13 +241,7 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
     // SAFETY: all of it is system calls on numbers and on memory that `prepared` owns; the action is as large as the
     // kernel's.
     unsafe {
-        if let Some(signal) = prepared.death_signal {
-            libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, signal, 0, 0, 0);
-            // The parent may have ended before it could be watched.
-            if libc::syscall(libc::SYS_getppid) != i64::from(prepared.parent) {
-                libc::_exit(127);
-            }
-        }
+        die_with_parent(prepared);
         // Rust's runtime ignores SIGPIPE for itself; other signals that are ignored were ignored by the process that
         // started this program. Handler, flags, restorer, mask:
         let default = [0_u64; 4];
@@ -255,6 +271,14 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
                 fail(prepared.report, last_errno());
             }
         }
+        if let Some(user) = &prepared.user {
+            match user.become_user() {
+                0 => {}
+                errno => fail(prepared.report, errno),
+            }
+            // The kernel has forgotten it with the change of users.
+            die_with_parent(prepared);
+        }
         let mut reason = libc::ENOENT;
         for candidate in &prepared.candidates {
             libc::syscall(
@@ -273,6 +297,21 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
             }
         }
         fail(prepared.report, reason)
+    }
+}
+
+/// # Safety
+///
+/// Only in the child of [`clone`].
+unsafe fn die_with_parent(prepared: &Prepared) {
+    let Some(signal) = prepared.death_signal else { return };
+    // SAFETY: system calls on numbers.
+    unsafe {
+        libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, signal, 0, 0, 0);
+        // The parent may have ended before it could be watched.
+        if libc::syscall(libc::SYS_getppid) != i64::from(prepared.parent) {
+            libc::_exit(127);
+        }
     }
 }
 
@@ -304,6 +343,7 @@ mod tests {
             death_signal: Some(libc::SIGKILL),
             stdio: [None; 3],
             looks_up: None,
+            user: None,
         }
         .start()
     }
@@ -331,7 +371,9 @@ mod tests {
         let arguments = ["cat", "/proc/self/status"].map(OsString::from);
         let stdio = [None, Some(said.as_file().as_fd()), None];
         let started =
-            Program { arguments: &arguments, group: None, death_signal: None, stdio, looks_up: None }.start().unwrap();
+            Program { arguments: &arguments, group: None, death_signal: None, stdio, looks_up: None, user: None }
+                .start()
+                .unwrap();
         waitpid(Pid::from_raw(started.pid), WaitOptions::empty()).unwrap();
         let status = std::fs::read_to_string(said.path()).unwrap();
         let set = |name: &str| {

@@ -13,6 +13,8 @@
 //! ```
 
 pub mod born_in_group;
+pub mod timed_freeze;
+pub mod tree;
 
 use crate::mount::{MountEntry, mounts};
 use crate::{CallError, Context};
@@ -22,6 +24,9 @@ use std::path::{Path, PathBuf};
 
 /// Controllers of version 1 whose hierarchies a guest is put into.
 const WANTED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", DEVICES];
+
+/// So many processes are held at once where all of a group are killed one by one.
+const HELD: usize = 256;
 
 /// Those that runtimes of languages read: memory for the size of a heap, processors for the number of threads. Java
 /// reads none if one of these is missing.
@@ -62,9 +67,6 @@ const SHIM: &str = "seed";
 /// the kernel's that is charged to nobody, and what walks the tree of groups walks all of them. A distribution's init
 /// makes a hundred, a handful deep.
 const BOUNDS: [(&str, usize); 2] = [("cgroup.max.descendants", 1000), ("cgroup.max.depth", 32)];
-
-/// How deep a guest's own groups are followed when they are removed: further than they can be.
-const DEEPEST: usize = 64;
 
 /// The hierarchies of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -314,7 +316,8 @@ impl Plot {
         self.unified.iter().chain(&self.legacy).cloned().collect()
     }
 
-    /// Kills every process in the groups (cgroup.kill, since Linux 5.14; else one by one).
+    /// Kills every process in the groups (cgroup.kill, since Linux 5.14; else one by one, and nobody who has got the
+    /// pid of one by then).
     pub fn kill(&self) {
         if let Some(group) = &self.unified
             && std::fs::write(group.join("cgroup.kill"), "1").is_ok()
@@ -322,11 +325,9 @@ impl Plot {
             return;
         }
         for group in self.paths() {
-            let pids = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-            for pid in pids.lines().filter_map(|line| line.parse().ok()) {
-                if let Ok(process) = crate::process::pidfd::open(pid) {
-                    let _ = crate::process::pidfd::send_signal(&process, libc::SIGKILL);
-                }
+            let pids = tree::members(&group, "cgroup.procs", tree::Bounds::ALL).ids;
+            for process in pids.chunks(HELD).flat_map(|pids| tree::held(&group, pids)) {
+                let _ = process.signal(libc::SIGKILL);
             }
         }
     }
@@ -338,7 +339,7 @@ impl Plot {
     /// EBUSY while a process is in one of them.
     pub fn remove(&self) -> Result<(), CallError> {
         for group in self.paths() {
-            remove_below(&group, 0).context(|| format!("removing cgroup {}", group.display()))?;
+            tree::remove_groups(&group).context(|| format!("removing cgroup {}", group.display()))?;
         }
         Ok(())
     }
@@ -395,31 +396,6 @@ fn hand_down(group: &Path) -> bool {
         let _ = std::fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     wanted().next().is_some()
-}
-
-/// Removes a group and those below it. One that is not there is fine.
-///
-/// # Errors
-///
-/// EBUSY while a process is in one of them.
-pub fn remove_groups(group: &Path) -> io::Result<()> {
-    remove_below(group, 0)
-}
-
-fn remove_below(group: &Path, depth: usize) -> io::Result<()> {
-    let entries = match std::fs::read_dir(group) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    for entry in entries.flatten() {
-        if depth < DEEPEST && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_below(&entry.path(), depth + 1)?;
-        }
-    }
-    match std::fs::remove_dir(group) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 #[cfg(test)]

@@ -143,6 +143,12 @@ impl Place {
     }
 }
 
+impl From<Place> for OwnedFd {
+    fn from(place: Place) -> Self {
+        place.0
+    }
+}
+
 impl AsFd for Place {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

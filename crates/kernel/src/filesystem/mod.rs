@@ -3,6 +3,8 @@
 pub mod btrfs;
 pub mod erofs;
 pub mod ext4;
+pub mod kernels_own;
+pub mod latch;
 pub mod loop_device;
 pub mod project_quota;
 pub mod spare_room;

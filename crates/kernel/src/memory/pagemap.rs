@@ -119,6 +119,27 @@ impl Pagemap {
         Ok(self.entries(start, end)?.into_iter().map(identity).collect())
     }
 
+    /// The addresses of pages between two addresses that are there, of no file, and mapped by nobody else: what was
+    /// written to since a fork, and what was new since.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pages`].
+    pub fn unshared(&mut self, start: u64, end: u64) -> io::Result<Vec<u64>> {
+        /// So many bytes of memory are asked about at once.
+        const PORTION: u64 = 64 << 20;
+        let mut found = Vec::new();
+        for (at, length) in self.pages(start, end)?.own {
+            for portion in (at..at + length).step_by(PORTION as usize) {
+                let entries = self.entries(portion, (portion + PORTION).min(at + length))?;
+                let addresses = (portion..).step_by(PAGE as usize);
+                found
+                    .extend(entries.into_iter().zip(addresses).filter(|(entry, _)| is_unshared(*entry)).map(|of| of.1));
+            }
+        }
+        Ok(found)
+    }
+
     fn entries(&mut self, start: u64, end: u64) -> io::Result<Vec<u64>> {
         self.file.seek(SeekFrom::Start(start / PAGE * 8))?;
         let mut entries = vec![0_u8; ((end - start) / PAGE * 8) as usize];
@@ -172,6 +193,11 @@ fn identity(entry: u64) -> Option<u64> {
     const IN_SWAP: u64 = 1 << 62;
     let is_told = entry >> 62 != 0 && entry & EXCLUSIVE == 0 && entry & NUMBER != 0;
     is_told.then_some(entry & (NUMBER | IN_SWAP))
+}
+
+/// Of an entry: bit 63 is present, 61 a page of a file.
+fn is_unshared(entry: u64) -> bool {
+    entry >> 63 == 1 && entry >> 61 & 1 == 0 && entry & EXCLUSIVE != 0
 }
 
 fn note(runs: &mut Vec<(u64, u64)>, address: u64, more: u64) {
@@ -293,6 +319,7 @@ mod tests {
         // SAFETY: as before; it is read as a page of zeros.
         std::hint::black_box(unsafe { pages.add(4 * 4096).read_volatile() });
         let mut pagemap = Pagemap::of(std::process::id() as i32).unwrap();
+        assert_eq!(pagemap.unshared(at, at + 8 * PAGE).unwrap(), [0, 1, 2, 3].map(|page| at + page * PAGE));
         let mut is_exclusive = |from: u64, to: u64| pagemap.is_exclusive(at + from * PAGE, at + to * PAGE).unwrap();
         assert!(is_exclusive(0, 4));
         assert!(!is_exclusive(0, 5), "it has a page of zeros");
@@ -318,6 +345,8 @@ mod tests {
         // SAFETY: one page of ours, which is a copy from then on.
         unsafe { pages.write_volatile(2) };
         assert!(is_exclusive(0, 1) && !is_exclusive(0, 2));
+        let unshared = Pagemap::of(std::process::id() as i32).unwrap().unshared(at, at + 8 * PAGE).unwrap();
+        assert_eq!(unshared, [at]);
         assert_eq!([same(0), same(1)], [false, is_told]);
         // SAFETY: the child is ours, and nobody else waits for it.
         unsafe {

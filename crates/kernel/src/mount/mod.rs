@@ -124,6 +124,23 @@ impl Tree {
         take().context(|| "taking a file".into())
     }
 
+    /// A copy of what a descriptor stands for with the mounts below it, whatever is at its path by now; otherwise like
+    /// [`clone_at`](Self::clone_at).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL where the descriptor is of another mount namespace; EPERM without CAP_SYS_ADMIN.
+    pub fn clone_below(place: impl AsFd) -> Result<Self, CallError> {
+        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        flags |= OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_RECURSIVE;
+        let take = || {
+            let tree = Self(rustix::mount::open_tree(place, "", flags)?);
+            tree.set(true, Change { propagation: libc::MS_PRIVATE, ..Change::default() })?;
+            std::io::Result::Ok(tree)
+        };
+        take().context(|| "taking a tree of files".into())
+    }
+
     /// Attaches the tree over the directory or file that a descriptor stands for.
     ///
     /// # Errors
@@ -235,14 +252,20 @@ impl Tree {
             .context(|| format!("opening {path} in a tree of files"))
     }
 
-    /// Makes a device node in the tree's root.
+    /// Makes a device node in the tree, of a kind that has numbers: a character or a block device.
     ///
     /// # Errors
     ///
     /// EPERM without CAP_MKNOD, and on a file system that a user namespace owns; EEXIST where the name is taken.
-    pub fn make_device(&self, name: &str, mode: u32, major: u32, minor: u32) -> Result<(), CallError> {
+    pub fn make_device(
+        &self,
+        name: &str,
+        kind: rustix::fs::FileType,
+        mode: u32,
+        (major, minor): (u32, u32),
+    ) -> Result<(), CallError> {
         let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(&self.0, name, rustix::fs::FileType::CharacterDevice, Mode::from_raw_mode(mode), device)
+        rustix::fs::mknodat(&self.0, name, kind, Mode::from_raw_mode(mode), device)
             .context(|| format!("making device {name}"))
     }
 }

@@ -2,6 +2,7 @@
 //! which one a socket belongs to.
 
 pub mod id_map;
+pub mod mount;
 pub mod pid;
 pub mod user;
 pub mod uts;

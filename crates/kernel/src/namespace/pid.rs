@@ -56,13 +56,17 @@ impl PidNamespace {
     }
 
     /// The pids here of the processes in the group that has a number there.
-    pub fn in_group(&self, number: i32) -> Vec<i32> {
+    ///
+    /// # Errors
+    ///
+    /// That the processes cannot be listed.
+    pub fn in_group(&self, number: i32) -> io::Result<Vec<i32>> {
         let groups: Vec<i32> = match &self.foreign {
             None => vec![number],
             Some(_) => self.members("NSpgid:", number).filter_map(|pid| process::group(pid).ok()).collect(),
         };
         let is_member = |pid: &i32| process::group(*pid).is_ok_and(|group| groups.contains(&group));
-        process::all().unwrap_or_default().into_iter().filter(is_member).collect()
+        Ok(process::all()?.into_iter().filter(is_member).collect())
     }
 
     /// Processes of this namespace whose line of /proc/PID/status has a number for it.
@@ -102,7 +106,7 @@ mod tests {
         let me = std::process::id().cast_signed();
         let own = PidNamespace::of(me).unwrap();
         assert_eq!((own.here(me), innermost(me).is_ok()), (Some(me), true));
-        assert!(own.in_group(process::group(me).unwrap()).contains(&me));
+        assert!(own.in_group(process::group(me).unwrap()).unwrap().contains(&me));
     }
 
     /// The first process of a new namespace; `None` where none can be made.

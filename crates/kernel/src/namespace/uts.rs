@@ -1,5 +1,6 @@
 //! Host names of other namespaces (uts_namespaces(7)).
 
+use crate::process::held::HeldProcess;
 use crate::{CallError, Context};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -12,9 +13,9 @@ use std::os::fd::AsFd;
 /// # Errors
 ///
 /// EPERM without CAP_SYS_ADMIN over the namespace, ENAMETOOLONG for more than 64 bytes.
-pub fn set_host_name(pid: i32, name: &str) -> Result<(), CallError> {
-    let what = || format!("setting the host name of process {pid}");
-    let theirs = File::open(format!("/proc/{pid}/ns/uts")).context(what)?;
+pub fn set_host_name(process: &HeldProcess, name: &str) -> Result<(), CallError> {
+    let what = || format!("setting the host name of process {}", process.pid());
+    let theirs = process.namespace("uts").context(what)?;
     inside(theirs, || rustix::system::sethostname(name.as_bytes()).map_err(Into::into)).context(what)
 }
 

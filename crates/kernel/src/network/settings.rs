@@ -14,13 +14,13 @@ pub const NETWORK_SETTINGS: &str = "/proc/sys/net";
 /// The path of each setting that can be written, and what it is.
 pub type NetworkSettings = BTreeMap<String, String>;
 
-/// The settings of a network namespace. Needs CAP_SYS_ADMIN over it.
+/// The settings of a network namespace, and those of one of its devices. Needs CAP_SYS_ADMIN over it.
 ///
 /// # Errors
 ///
 /// EPERM without that capability.
-pub fn of(namespace: BorrowedFd<'_>) -> io::Result<NetworkSettings> {
-    inside_network(namespace, || Ok(read()))
+pub fn of(namespace: BorrowedFd<'_>, device: Option<&str>) -> io::Result<NetworkSettings> {
+    inside_network(namespace, || Ok(read(device)))
 }
 
 /// The settings of a network namespace that is made for that, and has nothing set. Needs CAP_SYS_ADMIN.
@@ -34,27 +34,41 @@ pub fn of_a_new_one() -> io::Result<NetworkSettings> {
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(read())
+        Ok(read(None))
     };
     std::thread::scope(|scope| scope.spawn(enter).join()).map_err(|_| io::Error::other("a thread failed"))?
 }
 
-fn read() -> NetworkSettings {
+fn read(device: Option<&str>) -> NetworkSettings {
     let mut found = NetworkSettings::new();
-    walk(Path::new(NETWORK_SETTINGS), &mut found);
+    walk(Path::new(NETWORK_SETTINGS), device, &mut found);
     found
 }
 
-/// What is set of single devices goes with them, but for the loopback device, which every namespace has.
-fn walk(directory: &Path, found: &mut NetworkSettings) {
-    const EACH: [&str; 2] = ["conf", "neigh"];
+/// The setting of a new namespace that is what a device's is until somebody sets that; none where it is no setting of
+/// the device. Of neighbours a new namespace has those of its loopback device alone.
+pub fn default_of(path: &str, device: &str) -> Option<String> {
+    const USUAL: [(&str, &str); 2] = [(EACH[0], "default"), (EACH[1], "lo")];
+    USUAL.into_iter().find_map(|(each, usual)| {
+        let (before, after) = path.split_once(&format!("/{each}/{device}/"))?;
+        Some(format!("{before}/{each}/{usual}/{after}"))
+    })
+}
+
+/// The directories that have a directory for each device.
+const EACH: [&str; 2] = ["conf", "neigh"];
+
+/// What is set of single devices goes with them, but for the loopback device, which every namespace has, and one that
+/// is asked for.
+fn walk(directory: &Path, device: Option<&str>, found: &mut NetworkSettings) {
     const KEPT: [&str; 3] = ["all", "default", "lo"];
     let by_device = directory.file_name().is_some_and(|name| EACH.iter().any(|each| name == *each));
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
         if about.is_dir() {
-            if !by_device || KEPT.iter().any(|kept| entry.file_name() == *kept) {
-                walk(&path, found);
+            let name = entry.file_name();
+            if !by_device || KEPT.into_iter().chain(device).any(|kept| name == *kept) {
+                walk(&path, device, found);
             }
         } else if about.permissions().mode() & 0o644 == 0o644 {
             // Secrets are drawn for each namespace; a process that may only read them may not be told of them.
@@ -70,6 +84,15 @@ fn walk(directory: &Path, found: &mut NetworkSettings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_set_of_a_device_has_a_default() {
+        let of = |path| default_of(path, "eth0");
+        assert_eq!(of("/proc/sys/net/ipv4/conf/eth0/rp_filter").unwrap(), "/proc/sys/net/ipv4/conf/default/rp_filter");
+        assert_eq!(of("/proc/sys/net/ipv6/neigh/eth0/delay").unwrap(), "/proc/sys/net/ipv6/neigh/lo/delay");
+        assert_eq!(of("/proc/sys/net/ipv4/conf/lo/rp_filter"), None);
+        assert_eq!(of("/proc/sys/net/ipv4/ip_forward"), None);
+    }
 
     #[test]
     fn a_new_namespace_has_settings_of_its_own() {

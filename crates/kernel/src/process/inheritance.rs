@@ -1,4 +1,4 @@
-//! Which descriptors a program that is about to be executed inherits.
+//! What a program inherits of the one that executed it: descriptors, and a session keyring.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -27,6 +27,19 @@ pub fn close_from(first: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Begins a session keyring of its own, without a name and with nothing in it (keyctl(2)): whoever started this program
+/// has keys in his that are not for those that it starts. A kernel without keyrings has none.
+///
+/// # Errors
+///
+/// EDQUOT where the user has as many keyrings as he may.
+pub fn begin_session_keyring() -> io::Result<()> {
+    // SAFETY: a null name is none; no memory is passed.
+    let joined = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) };
+    let error = io::Error::last_os_error();
+    if joined >= 0 || error.raw_os_error() == Some(libc::ENOSYS) { Ok(()) } else { Err(error) }
+}
+
 /// A copy of a descriptor that this program was started with, by its number, which is closed on exec.
 ///
 /// # Errors
@@ -40,4 +53,22 @@ pub fn copy_of(number: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// Closes every descriptor but these, which are in order (close_range(2), since Linux 5.9): for the copy of a process
+/// that goes on without executing a program. It takes no lock and no memory.
+///
+/// # Safety
+///
+/// Nothing may use what owned the others.
+pub(crate) unsafe fn close_all_but(kept: &[i32]) {
+    let mut first = 0_u32;
+    for number in kept.iter().map(|number| number.cast_unsigned()).chain([u32::MAX]) {
+        if number > first {
+            let last = if number == u32::MAX { u32::MAX } else { number - 1 };
+            // SAFETY: no memory is passed; by the caller's word nobody uses what these numbers were.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+        first = number.saturating_add(1);
+    }
 }

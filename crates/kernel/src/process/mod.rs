@@ -1,17 +1,23 @@
 //! What /proc tells of a process. All of it can be gone at any moment, and part of it is what a hostile program chose
 //! to put there.
 
+pub mod contained;
+pub mod deferred_close;
 pub mod follower;
 pub mod guardian;
+pub mod held;
+pub mod identity;
 pub mod inheritance;
 pub mod io_priority;
 pub mod own_program;
 pub mod pidfd;
 pub mod real_time;
+pub mod restraint;
 pub mod scheduling_policy;
 pub mod signal;
 pub mod subreaper;
 pub mod time_slice;
+pub mod user_rights;
 
 use std::io::{self, Read};
 
@@ -55,9 +61,15 @@ pub fn read(pid: i32, file: &str) -> io::Result<String> {
 /// The user who has logged in and whose process this one is, whatever that has become since; its own user where the
 /// kernel knows none.
 pub fn login_user() -> u32 {
+    login_user_of(rustix::process::getpid().as_raw_nonzero().get())
+}
+
+/// The same for another process; this one's user where that has gone.
+pub fn login_user_of(pid: i32) -> u32 {
     const NOBODY: u32 = u32::MAX;
-    let told = std::fs::read_to_string("/proc/self/loginuid").ok().and_then(|text| text.trim().parse().ok());
-    told.filter(|uid| *uid != NOBODY).unwrap_or_else(|| rustix::process::getuid().as_raw())
+    let told = read(pid, "loginuid").ok().and_then(|text| text.trim().parse().ok());
+    let owner = || std::fs::metadata(format!("/proc/{pid}")).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
+    told.filter(|uid| *uid != NOBODY).or_else(|| owner().ok()).unwrap_or_else(|| rustix::process::getuid().as_raw())
 }
 
 /// When a process started, in clock ticks since boot.

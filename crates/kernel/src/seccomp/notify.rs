@@ -113,24 +113,35 @@ impl AsFd for Listener {
     }
 }
 
-/// A call that is a matter only where one of its arguments, a pointer perhaps, is not zero.
+/// A call that is a matter only with some values of one of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct With {
     /// The number of the system call.
     pub number: i64,
     /// The index of the argument, from 0.
     pub argument: u8,
+    /// The values that it is a matter with.
+    pub matters: Matters,
+}
+
+/// With which values of an argument a call is a matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matters {
+    /// Any but zero: it is a pointer, perhaps.
+    Set,
+    /// One of two, of which the kernel takes the lower half: the word that says what is to be done.
+    Either([u32; 2]),
 }
 
 /// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers, and those of
-/// `with` that have their argument; for 32-bit programs, which number their calls another way, those in `older`. All
-/// others cost what they do without: the kernel remembers that they are allowed. Needs CAP_SYS_ADMIN, so that setuid
-/// programs keep their meaning.
+/// `with` that have their argument; for 32-bit programs, which number their calls another way, those in `older`, of the
+/// same form. All others cost what they do without: the kernel remembers that they are allowed. Needs CAP_SYS_ADMIN, so
+/// that setuid programs keep their meaning.
 ///
 /// # Errors
 ///
 /// EBUSY where this thread is filtered so already. InvalidInput for more than some hundred calls.
-pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Listener> {
+pub fn listen(numbers: &[i64], with: &[With], older: (&[i64], &[With])) -> io::Result<Listener> {
     let filter = filter(numbers, with, older).ok_or(io::ErrorKind::InvalidInput)?;
     // A call that has been received is answered once, whatever signals its thread gets meanwhile: a program that asked
     // to be interrupted by them would see EINTR from calls that never fail so, and make again what has been done.
@@ -144,7 +155,7 @@ pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Liste
 
 /// The filter that [`listen`] installs, as the kernel takes it (`struct sock_filter`s), for a thread of another program
 /// to install. `None` for more than some hundred calls.
-pub fn program(numbers: &[i64], with: &[With], older: &[i64]) -> Option<Vec<u8>> {
+pub fn program(numbers: &[i64], with: &[With], older: (&[i64], &[With])) -> Option<Vec<u8>> {
     let encoded = |one: libc::sock_filter| {
         let [code, k] = [one.code.to_ne_bytes().to_vec(), one.k.to_ne_bytes().to_vec()];
         [code, vec![one.jt, one.jf], k].concat()
@@ -167,10 +178,10 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-fn filter(numbers: &[i64], with: &[With], older: &[i64]) -> Option<Vec<libc::sock_filter>> {
+fn filter(numbers: &[i64], with: &[With], older: (&[i64], &[With])) -> Option<Vec<libc::sock_filter>> {
     let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let is = |value: u32, jt: u8, jf: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
-    let (of_this, of_older) = (one_of(numbers, with)?, one_of(older, &[])?);
+    let (of_this, of_older) = (one_of(numbers, with)?, one_of(older.0, older.1)?);
     let mut program = vec![load(ARCHITECTURE_AT), is(ARCHITECTURE, 0, u8::try_from(of_this.len() + 1).ok()?)];
     program.push(load(NUMBER_AT));
     program.extend(of_this);
@@ -191,15 +202,13 @@ fn with_argument(one: &With) -> Option<[libc::sock_filter; WITH_ARGUMENT]> {
     let is = |value: u32, jt: u8, jf: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
     let answer = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
     let at = ARGUMENTS_AT + 8 * u32::from(one.argument);
-    Some([
-        is(u32::try_from(one.number).ok()?, 0, WITH_ARGUMENT as u8 - 1),
-        load(at),
-        is(0, 0, 3),
-        load(at + 4),
-        is(0, 0, 1),
-        answer(libc::SECCOMP_RET_ALLOW),
-        answer(libc::SECCOMP_RET_USER_NOTIF),
-    ])
+    let is_it = is(u32::try_from(one.number).ok()?, 0, WITH_ARGUMENT as u8 - 1);
+    let (allow, ask) = (answer(libc::SECCOMP_RET_ALLOW), answer(libc::SECCOMP_RET_USER_NOTIF));
+    Some(match one.matters {
+        Matters::Set => [is_it, load(at), is(0, 0, 3), load(at + 4), is(0, 0, 1), allow, ask],
+        // The last is never come to: it keeps both of one length.
+        Matters::Either([this, that]) => [is_it, load(at), is(this, 2, 0), is(that, 1, 0), allow, ask, allow],
+    })
 }
 
 /// Answers, for a call whose number is loaded, whether it is one of these.
@@ -292,6 +301,22 @@ impl Listener {
         }
     }
 
+    /// Another descriptor of the same.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE where this process may have no more descriptors.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Whether no process is left that could make a call (POLLHUP, since Linux 5.9; before, nobody knows).
+    pub fn is_abandoned(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(self, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+    }
+
     /// Whether a call still waits. What was looked up by its pid before this was its thread's.
     pub fn still_waits(&self, call: &Call) -> bool {
         // SAFETY: the kernel reads one number.
@@ -326,8 +351,12 @@ mod tests {
     #[test]
     fn every_listed_call_is_asked_about_and_no_other_is() {
         let (numbers, older) = ([62, 200, 234, 9, 165, 166, 41, 42, 321, 318, 0, 399, 77], [37, 238]);
-        let with = [With { number: 44, argument: 4 }];
-        let program = filter(&numbers, &with, &older).unwrap();
+        let with = [
+            With { number: 44, argument: 4, matters: Matters::Set },
+            With { number: 72, argument: 4, matters: Matters::Either([8, 15]) },
+        ];
+        let with_older = [With { number: 55, ..with[1] }];
+        let program = filter(&numbers, &with, (&older, &with_older)).unwrap();
         let run_with = |architecture: u32, number: u32, argument: u64| {
             let (mut at, mut value) = (0_usize, 0);
             loop {
@@ -359,6 +388,14 @@ mod tests {
             assert_eq!(run_with(ARCHITECTURE, 43, argument), libc::SECCOMP_RET_ALLOW);
             assert_eq!(run_with(ARCHITECTURE, 62, argument), libc::SECCOMP_RET_USER_NOTIF);
         }
+        for argument in [0, 7, 8, 9, 15, 16, 1 << 32 | 8, 15 << 32] {
+            let asked = [8, 15].contains(&(argument & 0xffff_ffff));
+            for (architecture, number) in [(ARCHITECTURE, 72), (OLDER, 55)] {
+                let answer = run_with(architecture, number, argument);
+                assert_eq!(answer == libc::SECCOMP_RET_USER_NOTIF, asked, "{number} {argument:#x}");
+                assert!(asked || answer == libc::SECCOMP_RET_ALLOW);
+            }
+        }
         let run = |architecture, number| run_with(architecture, number, 0);
         for number in 0..400 {
             let asked = numbers.contains(&i64::from(number));
@@ -372,14 +409,14 @@ mod tests {
 
     #[test]
     fn hundred_calls_fit_and_a_thousand_do_not() {
-        assert!(filter(&Vec::from_iter(0..100), &[], &Vec::from_iter(0..100)).is_some());
-        assert!(filter(&Vec::from_iter(0..1000), &[], &[]).is_none());
+        assert!(filter(&Vec::from_iter(0..100), &[], (&Vec::from_iter(0..100), &[])).is_some());
+        assert!(filter(&Vec::from_iter(0..1000), &[], (&[], &[])).is_none());
     }
 
     #[test]
     fn a_call_gets_the_answer_that_it_is_given() {
         let thread = std::thread::spawn(|| {
-            let Ok(listener) = listen(&[libc::SYS_getppid], &[], &[]) else {
+            let Ok(listener) = listen(&[libc::SYS_getppid], &[], (&[], &[])) else {
                 eprintln!("skipped: filtering needs root");
                 return;
             };

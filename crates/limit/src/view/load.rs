@@ -5,7 +5,8 @@
 
 use crate::groups::{Controller, Groups};
 use crate::usage::text;
-use std::path::{Path, PathBuf};
+use pando_kernel::cgroup::tree::{self, Bounds};
+use std::path::Path;
 use std::time::Duration;
 
 /// How often the tasks that run are counted.
@@ -14,9 +15,8 @@ pub const EVERY: Duration = Duration::from_secs(5);
 /// Seconds in which an average forgets all but a part in e.
 const MEMORIES: [f64; 3] = [60.0, 300.0, 900.0];
 
-/// The most tasks that are looked at, and the most groups below: a guest may have made thousands.
-const MOST_TASKS: usize = 1024;
-const MOST_GROUPS: usize = 64;
+/// The most groups that are looked into, and the most tasks that are looked at: a guest may have made thousands.
+const BOUNDS: Bounds = Bounds { groups: 64, ids: 1024 };
 
 /// The load averages of a set of processes, of one, five and fifteen minutes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,29 +64,13 @@ fn count(groups: &Groups) -> u64 {
         Some(inner) => (Some(inner), "cgroup.threads"),
         None => (groups.seat(Controller::Pids).map(|seat| seat.group.clone()), "tasks"),
     };
-    let tasks = top.map(|top| tasks(&top, file)).unwrap_or_default();
-    tasks.iter().filter(|task| wants_to_run(task)).count() as u64
-}
-
-fn tasks(top: &Path, file: &str) -> Vec<String> {
-    let (mut tasks, mut groups, mut seen) = (Vec::new(), vec![PathBuf::from(top)], 0);
-    while let Some(group) = groups.pop() {
-        seen += 1;
-        tasks.extend(text(Some(group.join(file))).lines().map(str::to_owned));
-        if tasks.len() >= MOST_TASKS || seen >= MOST_GROUPS {
-            break;
-        }
-        let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
-        groups
-            .extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
-    }
-    tasks.truncate(MOST_TASKS);
-    tasks
+    let tasks = top.map(|top| tree::members(&top, file, BOUNDS).ids).unwrap_or_default();
+    tasks.into_iter().filter(|task| wants_to_run(*task)).count() as u64
 }
 
 /// Running, or in a sleep that nothing interrupts (proc_pid_stat(5)).
-fn wants_to_run(task: &str) -> bool {
-    let stat = text(Some(Path::new("/proc").join(task).join("stat")));
+fn wants_to_run(task: i32) -> bool {
+    let stat = text(Some(Path::new("/proc").join(task.to_string()).join("stat")));
     // The name before it may hold anything, brackets too.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('R' | 'D'))
@@ -114,12 +98,13 @@ mod tests {
 
     #[test]
     fn who_runs_is_told_from_who_sleeps() {
-        let own = std::process::id().to_string();
-        assert!(tasks(Path::new("/no/such/group"), "tasks").is_empty());
-        assert!(wants_to_run("thread-self") && !wants_to_run("no-such-task"));
+        let own = std::process::id().cast_signed();
+        assert!(tree::members(Path::new("/no/such/group"), "tasks", BOUNDS).ids.is_empty());
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        assert!(wants_to_run(thread) && !wants_to_run(i32::MAX));
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("below")).unwrap();
-        std::fs::write(directory.path().join("below/tasks"), &own).unwrap();
-        assert_eq!(tasks(directory.path(), "tasks"), [own]);
+        std::fs::write(directory.path().join("below/tasks"), own.to_string()).unwrap();
+        assert_eq!(tree::members(directory.path(), "tasks", BOUNDS).ids, [own]);
     }
 }

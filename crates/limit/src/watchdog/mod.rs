@@ -4,7 +4,7 @@
 //! is restarted. And the default, which goes by steps, each only when the one before was of no avail:
 //!
 //! ```text
-//!   want of memory ──▶ reclaim from the guest that is furthest above its reservation
+//!   want of memory ──▶ reclaim from a guest above its reservation: the one furthest above it, unless another is chosen
 //!                  ──▶ freeze it, reclaim all it has ──▶ restart or stop it
 //!   relief         ──▶ thaw
 //! ```
@@ -15,7 +15,7 @@ mod rules;
 mod step;
 mod want;
 
-pub use rules::{LastResort, Policy, Rules};
+pub use rules::{LastResort, Policy, Rules, Victim};
 pub use step::Step;
 pub use want::{Scene, Tenant, pressure};
 
@@ -71,7 +71,7 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         other.decide(&Scene { pressure: Some(100.0), free, ..scene.clone() }).map(|(step, _)| {
             let why = match step {
                 Step::Restart(_) if policy == Policy::PlMom => "it holds the most memory",
-                Step::Reclaim(..) => "it is furthest above its reservation",
+                Step::Reclaim(..) => self.rules.victim.why(),
                 _ => "what was done before was of no avail",
             };
             (step, why.to_owned())
@@ -102,6 +102,11 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         }
     }
 
+    /// Takes account of that the last step was not taken: there was no want any more when it was to be.
+    pub fn spared(&mut self) {
+        self.stage = Stage::Calm;
+    }
+
     fn relieved(&mut self) -> Option<(Step<K>, String)> {
         self.calm += Duration::from_secs(self.rules.every);
         if self.calm < Duration::from_secs(self.rules.relief) {
@@ -125,11 +130,10 @@ impl<K: Clone + PartialEq> Watchdog<K> {
                 Some((if self.rules.last == LastResort::Stop { Step::Stop(key) } else { Step::Restart(key) }, why))
             }
             _ => {
-                let above = |tenant: &&Tenant<K>| tenant.memory.saturating_sub(tenant.reserve);
-                let worst = scene.tenants.iter().max_by_key(above).filter(|worst| above(worst) > 0)?;
+                let worst = self.rules.worst(scene)?;
                 self.stage = Stage::Reclaimed(worst.key.clone());
-                let why = format!("{why}; it is furthest above its reservation");
-                Some((Step::Reclaim(worst.key.clone(), above(&worst).div_ceil(SLICE)), why))
+                let why = format!("{why}; {}", self.rules.victim.why());
+                Some((Step::Reclaim(worst.key.clone(), worst.excess().div_ceil(SLICE)), why))
             }
         }
     }
@@ -140,7 +144,10 @@ mod tests {
     use super::*;
 
     fn scene(free: u64, swap_free: u64, pressure: Option<f64>) -> Scene<&'static str> {
-        let tenant = |key, memory, reserve| Tenant { key, memory, reserve };
+        let tenant = |key, memory, reserve| {
+            let (began, shares) = if key == "idle" { (9, 1) } else { (1, 1000) };
+            Tenant { key, memory, reserve, began, shares }
+        };
         let free = Free { memory: free, swap: swap_free, swap_size: 100 };
         Scene {
             memory: 1000,
@@ -209,6 +216,32 @@ mod tests {
         none.free.swap_size = 0;
         assert_eq!(step(&mut dog, &none), None, "no swap is never full");
         assert_eq!(step(&mut watchdog(Policy::Off), &scene(1, 0, Some(99.0))), None);
+    }
+
+    #[test]
+    fn the_operator_says_whose_memory_goes_first() {
+        let want = scene(1, 0, Some(50.0));
+        let first = |victim| {
+            let mut dog = Watchdog::new(Rules { victim, ..Rules::default() });
+            dog.decide(&want).map(|(step, why)| (*step.whom(), why.ends_with(victim.why())))
+        };
+        let chosen = [Victim::Excess, Victim::Largest, Victim::Newest, Victim::Share].map(first);
+        assert_eq!(chosen, ["hog", "big", "idle", "idle"].map(|key| Some((key, true))));
+        // Whoever is within its reservation is none of them.
+        let mut promised = want.clone();
+        promised.tenants[0].reserve = 500;
+        let mut dog = Watchdog::new(Rules { victim: Victim::Largest, ..Rules::default() });
+        assert_eq!(step(&mut dog, &promised), Some(Step::Reclaim("hog", 75)));
+    }
+
+    #[test]
+    fn who_was_spared_is_not_frozen() {
+        let mut dog = watchdog(Policy::Graduated);
+        let want = scene(1, 0, Some(50.0));
+        step(&mut dog, &want);
+        assert_eq!(step(&mut dog, &want), Some(Step::Freeze("hog")));
+        dog.spared();
+        assert_eq!(step(&mut dog, &want), Some(Step::Reclaim("hog", 75)), "it begins anew");
     }
 
     #[test]

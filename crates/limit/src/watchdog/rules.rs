@@ -26,6 +26,21 @@ pub enum LastResort {
     Stop,
 }
 
+/// Whose memory the watchdog takes first, of those that are above their reservations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Victim {
+    /// Whoever is furthest above its reservation.
+    #[default]
+    Excess,
+    /// Whoever holds the most.
+    Largest,
+    /// Whoever was started last.
+    Newest,
+    /// Whoever is furthest above its reservation for each of its processor shares.
+    Share,
+}
+
 /// When to act: the table `[watchdog]` of pando.toml.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -47,14 +62,29 @@ pub struct Rules {
     pub relief: u64,
     /// The last step, if others did not help.
     pub last: LastResort,
+    /// Whose memory is taken first.
+    pub victim: Victim,
+    /// Seconds from telling that a guest is going to be frozen, restarted or stopped to doing it.
+    pub notice: u64,
     /// Only to tell what would be done.
     pub dry_run: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        let (policy, last) = (Policy::default(), LastResort::default());
-        Self { policy, pressure: 10.0, free: 3.0, plenty: 20.0, swap: 90.0, every: 5, relief: 30, last, dry_run: false }
+        Self {
+            policy: Policy::default(),
+            pressure: 10.0,
+            free: 3.0,
+            plenty: 20.0,
+            swap: 90.0,
+            every: 5,
+            relief: 30,
+            last: LastResort::default(),
+            victim: Victim::default(),
+            notice: 0,
+            dry_run: false,
+        }
     }
 }
 
@@ -74,6 +104,28 @@ impl Policy {
     }
 }
 
+impl Victim {
+    /// The name of this choice, as pando.toml has it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Excess => "excess",
+            Self::Largest => "largest",
+            Self::Newest => "newest",
+            Self::Share => "share",
+        }
+    }
+
+    /// Why a guest is chosen, in words.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Excess => "it is furthest above its reservation",
+            Self::Largest => "it holds the most memory",
+            Self::Newest => "it was started last",
+            Self::Share => "it is furthest above its reservation for its processor shares",
+        }
+    }
+}
+
 impl Rules {
     /// Everything but the policy, by the names of pando.toml.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
@@ -86,6 +138,8 @@ impl Rules {
             ("every", self.every.to_string()),
             ("relief", self.relief.to_string()),
             ("last", last.to_owned()),
+            ("victim", self.victim.word().to_owned()),
+            ("notice", self.notice.to_string()),
         ]
     }
 }

@@ -27,6 +27,11 @@ impl<K> Step<K> {
         }
     }
 
+    /// Whether the guest notices more of it than that it is slower: whoever it belongs to is told before.
+    pub fn is_grave(&self) -> bool {
+        matches!(self, Self::Freeze(_) | Self::Restart(_) | Self::Stop(_))
+    }
+
     /// The tenant that the step is taken against.
     pub fn whom(&self) -> &K {
         let (Self::Reclaim(key, _) | Self::Freeze(key) | Self::Thaw(key) | Self::Restart(key) | Self::Stop(key)) = self;

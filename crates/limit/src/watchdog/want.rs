@@ -1,6 +1,6 @@
 //! Whether memory is wanting, and why: what is seen of the machine, held against the rules.
 
-use super::rules::{Policy, Rules};
+use super::rules::{Policy, Rules, Victim};
 use crate::machine::Free;
 
 /// A guest that could be acted on.
@@ -12,6 +12,17 @@ pub struct Tenant<K> {
     pub memory: u64,
     /// Bytes that it was promised.
     pub reserve: u64,
+    /// When it was started, in seconds since the epoch.
+    pub began: i64,
+    /// Its weight in processor time that is left over; 0 for a bare reservation.
+    pub shares: u64,
+}
+
+impl<K> Tenant<K> {
+    /// Bytes that it holds above what it was promised.
+    pub(super) fn excess(&self) -> u64 {
+        self.memory.saturating_sub(self.reserve)
+    }
 }
 
 /// The machine at a moment.
@@ -28,6 +39,19 @@ pub struct Scene<K> {
 }
 
 impl Rules {
+    /// Whose memory is taken first. Whoever is within its reservation is left alone.
+    pub(super) fn worst<'a, K>(&self, scene: &'a Scene<K>) -> Option<&'a Tenant<K>> {
+        let excessive = scene.tenants.iter().filter(|tenant| tenant.excess() > 0);
+        let for_shares =
+            |one: &Tenant<K>, other: &Tenant<K>| u128::from(one.excess()) * u128::from(other.shares.max(1));
+        match self.victim {
+            Victim::Excess => excessive.max_by_key(|tenant| tenant.excess()),
+            Victim::Largest => excessive.max_by_key(|tenant| tenant.memory),
+            Victim::Newest => excessive.max_by_key(|tenant| tenant.began),
+            Victim::Share => excessive.max_by(|one, other| for_shares(one, other).cmp(&for_shares(other, one))),
+        }
+    }
+
     /// Why something has to be done, if it has.
     pub(super) fn reason<K>(&self, scene: &Scene<K>) -> Option<String> {
         match self.policy {

@@ -12,9 +12,11 @@ use std::os::fd::BorrowedFd;
 
 /// Where a guest is on its network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) own: Vec<Network>,
-    pub(super) gateways: Vec<IpAddr>,
+pub struct Place {
+    /// The guest's own addresses on it.
+    pub own: Vec<Network>,
+    /// The routers by which it reaches everything else.
+    pub gateways: Vec<IpAddr>,
 }
 
 impl Place {

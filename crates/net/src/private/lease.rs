@@ -1,6 +1,6 @@
 //! What one guest has of a private network.
 
-use crate::private::Connection;
+use crate::private::{Connection, link};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,6 +19,9 @@ pub struct Lease {
     /// Its other address, where the host has IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub six: Option<Ipv6Addr>,
+    /// Names that it alone knows, each with its address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub knows: Vec<(String, IpAddr)>,
     /// The host's ports that lead to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
@@ -43,6 +46,13 @@ pub struct Published {
     /// Whether datagrams (UDP) are forwarded instead of connections (TCP).
     #[serde(default)]
     pub udp: bool,
+}
+
+impl Lease {
+    /// The hardware address of the guest's device.
+    pub fn hardware(&self) -> [u8; 6] {
+        link::ethernet(self.four)
+    }
 }
 
 impl Published {

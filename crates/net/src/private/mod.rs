@@ -21,10 +21,11 @@ mod ruleset;
 mod subnet;
 
 pub use forwarding::Turned;
+pub use inside::Place;
 pub(crate) use inside::within;
 pub use lease::{Lease, Published};
 pub use link::{Connection, GUEST_DEVICE};
-pub use subnet::{Subnet, SubnetError, choose, free};
+pub use subnet::{Subnet, SubnetError, choose, choose_further, free};
 
 use crate::device;
 use pando_kernel::{CallError, Context, network::conntrack};
@@ -37,13 +38,20 @@ use std::os::fd::BorrowedFd;
 pub struct Private {
     names: Names,
     subnet: Subnet,
+    /// Whether its guests reach one another and the host, and nobody else.
+    internal: bool,
+}
+
+/// What the host calls the bridge of the network whose devices bear `tag`.
+pub fn bridge_of(tag: &str) -> String {
+    Names::of(tag).bridge
 }
 
 impl Private {
     /// The network whose devices and tables bear `tag`: up to five letters and digits that no other network of this
     /// machine has.
-    pub fn new(tag: &str, subnet: Subnet) -> Self {
-        Self { names: Names::of(tag), subnet }
+    pub fn new(tag: &str, subnet: Subnet, internal: bool) -> Self {
+        Self { names: Names::of(tag), subnet, internal }
     }
 
     /// The addresses that the network has.
@@ -59,7 +67,7 @@ impl Private {
     /// The kernel's or nft(8)'s. Nothing is left then.
     pub fn make(&self, turned: &Turned) -> Result<(), CallError> {
         self.remove()?;
-        let is_hosts = |name: &String| name != "lo" && !Names::is_bridge(name);
+        let is_hosts = |name: &String| name != "lo" && !Names::is_of_a_network(name);
         let devices = if turned.is_news() { device::devices()? } else { Vec::new() };
         let apart: Vec<String> = devices.into_iter().map(|device| device.name).filter(is_hosts).collect();
         let made = self.attempt(&apart);
@@ -83,7 +91,7 @@ impl Private {
             device::assign(bridge, IpAddr::V6(six), subnet::LENGTH6)?;
         }
         link::set_up(bridge)?;
-        firewall::load(&ruleset::base(&self.names, &self.subnet, apart))
+        firewall::load(&ruleset::base(&self.names, &self.subnet, self.internal, apart))
     }
 
     /// Whether what all guests need is there.
@@ -114,9 +122,12 @@ impl Private {
         link::make_pair(&port, bridge, lease, namespace)?;
         firewall::load(&ruleset::admit(&self.names, lease))?;
         forget(lease)?;
-        let gateway = self.subnet.gateway();
-        let lengths = (self.subnet.length, subnet::LENGTH6);
-        inside::settle(namespace, &inside::Place::behind(lease, lengths, gateway))
+        inside::settle(namespace, &self.place(lease))
+    }
+
+    /// What a guest's device is given.
+    pub fn place(&self, lease: &Lease) -> Place {
+        Place::behind(lease, (self.subnet.length, subnet::LENGTH6), self.subnet.gateway())
     }
 
     /// Takes a guest's ports and addresses back, and its device where that has not gone with its namespace.
@@ -196,7 +207,7 @@ fn forget(lease: &Lease) -> Result<(), CallError> {
 /// Makes the tables once, where it hurts nobody.
 pub(crate) fn try_firewall() -> std::io::Result<()> {
     let subnet = Subnet { four: std::net::Ipv4Addr::new(10, 213, 0, 0), length: 16, six: None };
-    firewall::load(&ruleset::base(&Names::of("probe"), &subnet, &[])).map_err(|error| error.source)
+    firewall::load(&ruleset::base(&Names::of("probe"), &subnet, false, &[])).map_err(|error| error.source)
 }
 
 /// Makes a namespace a machine of its own on a device of this namespace's (macvlan), with these addresses.

@@ -4,6 +4,7 @@
 //! which are there now. It needs no process: a resolver of the daemon's would fall silent with it.
 
 use super::lease::Lease;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
@@ -11,12 +12,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The text of a hosts file.
+/// What stands in it for every guest.
+const EVERYBODYS: [&str; 4] = ["localhost", "ip6-localhost", "ip6-loopback", "host.pando.internal"];
+
+/// The text of a hosts file. A guest is known by its own name, and by the further ones that are nobody else's: those
+/// are its own choice.
 pub fn hosts<'a>(gateway: Ipv4Addr, leases: impl IntoIterator<Item = &'a Lease>) -> String {
     let mut text =
         format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{gateway} host.pando.internal\n");
+    let leases: Vec<&Lease> = leases.into_iter().collect();
+    let own = leases.iter().filter_map(|lease| lease.names.first()).map(|name| name.to_ascii_lowercase());
+    let mut taken: BTreeSet<String> = own.chain(EVERYBODYS.map(str::to_owned)).collect();
     for lease in leases {
-        let names = lease.names.join(" ");
+        let further = lease.names.iter().skip(1).filter(|name| taken.insert(name.to_ascii_lowercase()));
+        let names: Vec<&str> = lease.names.iter().take(1).chain(further).map(String::as_str).collect();
+        let names = names.join(" ");
         let _ = writeln!(text, "{} {names}", lease.four);
         if let Some(six) = lease.six {
             let _ = writeln!(text, "{six} {names}");
@@ -65,20 +75,32 @@ mod tests {
     use super::*;
     use crate::private::Connection;
 
-    #[test]
-    fn every_guest_has_a_line_of_each_family() {
-        let lease = Lease {
+    fn lease(names: &[&str]) -> Lease {
+        Lease {
             number: 1,
-            names: vec!["web".into(), "www".into()],
+            names: names.iter().map(ToString::to_string).collect(),
             connection: Connection::Veth,
             four: "10.1.0.2".parse().unwrap(),
             six: Some("fd00::2".parse().unwrap()),
+            knows: Vec::new(),
             published: Vec::new(),
             class: 0,
             held: false,
-        };
-        let text = hosts("10.1.0.1".parse().unwrap(), [&lease]);
+        }
+    }
+
+    #[test]
+    fn every_guest_has_a_line_of_each_family() {
+        let text = hosts("10.1.0.1".parse().unwrap(), [&lease(&["web", "www"])]);
         assert!(text.contains("\n10.1.0.2 web www\nfd00::2 web www\n"), "{text}");
+    }
+
+    #[test]
+    fn a_name_is_one_guests() {
+        let leases = [&["web", "DB", "www"][..], &["other", "www", "Localhost"], &["db"]].map(lease);
+        let text = hosts("10.1.0.1".parse().unwrap(), &leases);
+        let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("10.1.0.2 ")).collect();
+        assert_eq!(lines, ["web www", "other", "db"]);
     }
 
     #[test]

@@ -23,9 +23,9 @@ impl Names {
         Self { bridge: format!("pb-{tag}"), ports: format!("pv-{tag}-"), table: format!("pando_{tag}") }
     }
 
-    /// Whether a device is the bridge of a network, this one's or another's.
-    pub(super) fn is_bridge(device: &str) -> bool {
-        device.starts_with("pb-")
+    /// Whether a device is the bridge of a network or a port of one, this one's or another's.
+    pub(super) fn is_of_a_network(device: &str) -> bool {
+        device.starts_with("pb-") || device.starts_with("pv-")
     }
 
     /// The host's device of a guest: at most fifteen letters.
@@ -38,9 +38,19 @@ impl Names {
     }
 }
 
+/// What one of these devices receives goes out by none of the others.
+fn keep_apart(devices: &[String]) -> String {
+    let devices = devices.iter().map(|device| format!("\"{device}\"")).collect::<Vec<_>>().join(", ");
+    match devices.is_empty() {
+        true => String::new(),
+        false => format!("    iifname {{ {devices} }} oifname {{ {devices} }} drop\n"),
+    }
+}
+
 /// The tables of a network without guests. What one of `apart`, devices of the host's, receives goes out by none of the
-/// others: the host passed nothing on between them before it had to for its guests.
-pub(super) fn base(names: &Names, subnet: &Subnet, apart: &[String]) -> String {
+/// others: the host passed nothing on between them before it had to for its guests. From one that is `internal`
+/// nothing is passed on.
+pub(super) fn base(names: &Names, subnet: &Subnet, internal: bool, apart: &[String]) -> String {
     let Names { bridge, ports, table } = names;
     let four = format!("{}/{}", subnet.four, subnet.length);
     let translate6 = subnet.six.map_or(String::new(), |six| {
@@ -49,12 +59,8 @@ pub(super) fn base(names: &Names, subnet: &Subnet, apart: &[String]) -> String {
             "    ip6 saddr {six} oifname != \"{bridge}\" masquerade\n    oifname \"{bridge}\" ip6 saddr {six} ct status dnat masquerade\n"
         )
     });
-    let apart = apart.iter().map(|device| format!("\"{device}\"")).collect::<Vec<_>>().join(", ");
-    let keep_apart = if apart.is_empty() {
-        String::new()
-    } else {
-        format!("    iifname {{ {apart} }} oifname {{ {apart} }} drop\n")
-    };
+    let keep_apart = keep_apart(apart);
+    let keep_in = if internal { format!("    iifname \"{bridge}\" drop\n") } else { String::new() };
     format!(
         "table inet {table} {{
   map publish4 {{ type inet_proto . inet_service : ipv4_addr . inet_service; }}
@@ -73,7 +79,7 @@ pub(super) fn base(names: &Names, subnet: &Subnet, apart: &[String]) -> String {
     iifname \"{bridge}\" oifname \"{bridge}\" accept
     oifname \"{bridge}\" ct status dnat accept
     oifname \"{bridge}\" drop
-{keep_apart}  }}
+{keep_in}{keep_apart}  }}
   chain publish {{
     dnat ip to ip daddr . meta l4proto . th dport map @publish_at4
     dnat ip6 to ip6 daddr . meta l4proto . th dport map @publish_at6
@@ -225,6 +231,7 @@ mod tests {
             connection: Connection::Veth,
             four: "10.1.0.5".parse().unwrap(),
             six: None,
+            knows: Vec::new(),
             published: vec![Published { ip: None, host: 8080, guest: 80, udp: false }],
             class: 0x50a_0010,
             held: false,

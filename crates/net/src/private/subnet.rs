@@ -32,6 +32,9 @@ pub enum SubnetError {
         "every network that a private one could have overlaps one of this host's; name a free one in pando.toml: [network] private = \"10.213.0.0/16\""
     )]
     NoneFree,
+    /// One of the host's own networks has some of the addresses.
+    #[error("{0} overlaps a network that device {1} of this host is on; choose another")]
+    OfDevice(String, String),
     /// No address of the network is left.
     #[error("the private network {0}/{1} has no free address left")]
     Full(Ipv4Addr, u8),
@@ -46,6 +49,12 @@ const CANDIDATES: [(Ipv4Addr, u8); 5] = [
     (Ipv4Addr::new(192, 168, 213, 0), 24),
 ];
 
+impl std::fmt::Display for Subnet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.four, self.length)
+    }
+}
+
 impl std::str::FromStr for Subnet {
     type Err = SubnetError;
 
@@ -59,6 +68,12 @@ impl std::str::FromStr for Subnet {
 }
 
 impl Subnet {
+    /// The same with a local IPv6 prefix (RFC 4193) drawn from `seed`.
+    #[must_use]
+    pub fn with_six(self, seed: u64) -> Self {
+        Self { six: Some(local6(seed)), ..self }
+    }
+
     /// The host's own addresses in it.
     pub fn gateway(&self) -> (Ipv4Addr, Option<Ipv6Addr>) {
         self.host(1)
@@ -81,23 +96,47 @@ impl Subnet {
         u32::MAX >> self.length
     }
 
-    fn overlaps(&self, devices: &[Device]) -> bool {
-        let networks = devices.iter().flat_map(|device| &device.addresses);
-        networks
-            .into_iter()
-            .any(|(ip, length)| ip.is_ipv4() && same_network(*ip, self.four.into(), self.length.min(*length)))
+    /// Whether some address is one of both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        same_network(other.four.into(), self.four.into(), self.length.min(other.length))
+    }
+
+    /// The first of these devices that is on a network with some of the same addresses.
+    pub fn overlapping<'a>(&self, devices: &'a [Device]) -> Option<&'a Device> {
+        let same =
+            |(ip, length): &(IpAddr, u8)| ip.is_ipv4() && same_network(*ip, self.four.into(), self.length.min(*length));
+        devices.iter().find(|device| device.addresses.iter().any(same))
+    }
+
+    fn is_free(&self, devices: &[Device], taken: &[Self]) -> bool {
+        self.overlapping(devices).is_none() && !taken.iter().any(|other| self.overlaps(other))
     }
 }
 
-/// A network that none of the host's overlaps, with a local IPv6 prefix (RFC 4193) drawn from `seed`.
+/// A network that none of the host's and none of those that are `taken` overlaps, with a local IPv6 prefix (RFC 4193)
+/// drawn from `seed`.
 ///
 /// # Errors
 ///
 /// [`SubnetError::NoneFree`].
-pub fn choose(devices: &[Device], seed: u64) -> Result<Subnet, SubnetError> {
+pub fn choose(devices: &[Device], taken: &[Subnet], seed: u64) -> Result<Subnet, SubnetError> {
     let candidates = CANDIDATES.into_iter().map(|(four, length)| Subnet { four, length, six: None });
-    let free = candidates.into_iter().find(|subnet| !subnet.overlaps(devices)).ok_or(SubnetError::NoneFree)?;
-    Ok(Subnet { six: Some(local6(seed)), ..free })
+    let free = candidates.into_iter().find(|subnet| subnet.is_free(devices, taken)).ok_or(SubnetError::NoneFree)?;
+    Ok(free.with_six(seed))
+}
+
+/// The same for one network of many: none of those that [`choose`] tries.
+///
+/// # Errors
+///
+/// [`SubnetError::NoneFree`].
+pub fn choose_further(devices: &[Device], taken: &[Subnet], seed: u64) -> Result<Subnet, SubnetError> {
+    let wide = (216..=231).map(|second| (Ipv4Addr::new(10, second, 0, 0), 16));
+    let narrow = (0..=255).map(|third| (Ipv4Addr::new(172, 30, third, 0), 24));
+    let narrower = (214..=254).map(|third| (Ipv4Addr::new(192, 168, third, 0), 24));
+    let mut candidates = wide.chain(narrow).chain(narrower).map(|(four, length)| Subnet { four, length, six: None });
+    let free = candidates.find(|subnet| subnet.is_free(devices, taken)).ok_or(SubnetError::NoneFree)?;
+    Ok(free.with_six(seed))
 }
 
 /// fd, then forty bits of one's own and sixteen for the first network.
@@ -136,11 +175,33 @@ mod tests {
 
     #[test]
     fn a_network_of_the_hosts_is_not_taken() {
-        assert_eq!(choose(&[], 7).unwrap().four.to_string(), "10.213.0.0");
-        assert_eq!(choose(&[device("10.213.4.1", 24)], 7).unwrap().four.to_string(), "10.214.0.0");
-        assert_eq!(choose(&[device("10.0.0.1", 8)], 7).unwrap().four.to_string(), "172.29.0.0");
-        assert_eq!(choose(&[device("10.0.0.1", 0)], 7), Err(SubnetError::NoneFree));
-        assert!(choose(&[], 7).unwrap().six.unwrap().to_string().starts_with("fd00:0:7"));
+        assert_eq!(choose(&[], &[], 7).unwrap().four.to_string(), "10.213.0.0");
+        assert_eq!(choose(&[device("10.213.4.1", 24)], &[], 7).unwrap().four.to_string(), "10.214.0.0");
+        assert_eq!(choose(&[device("10.0.0.1", 8)], &[], 7).unwrap().four.to_string(), "172.29.0.0");
+        assert_eq!(choose(&[device("10.0.0.1", 0)], &[], 7), Err(SubnetError::NoneFree));
+        assert!(choose(&[], &[], 7).unwrap().six.unwrap().to_string().starts_with("fd00:0:7"));
+    }
+
+    #[test]
+    fn of_many_networks_none_overlaps_another() {
+        let mut taken: Vec<Subnet> = vec!["10.217.3.0/24".parse().unwrap()];
+        for seed in 0..300 {
+            let one = choose_further(&[device("10.216.0.1", 24)], &taken, seed).unwrap();
+            assert!(
+                !taken.iter().any(|other| other.overlaps(&one)) && !one.to_string().starts_with("10.216."),
+                "{one}"
+            );
+            taken.push(one);
+        }
+        assert_eq!(
+            choose_further(&[], &["0.0.0.0/8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()], 1).unwrap().length,
+            24
+        );
+        assert_eq!(choose(&[], &["10.213.5.0/24".parse().unwrap()], 7).unwrap().to_string(), "10.214.0.0/16");
+        assert_eq!(
+            "10.1.0.0/16".parse::<Subnet>().unwrap().overlapping(&[device("10.1.2.3", 8)]).unwrap().name,
+            "eth0"
+        );
     }
 
     #[test]

@@ -49,14 +49,15 @@ impl Freezer<'_> {
         if self.unified {
             read("cgroup.freeze").trim() == "1"
         } else {
-            read("freezer.state").trim() != "THAWED" && self.group.join("freezer.state").exists()
+            matches!(read("freezer.state").trim(), "FROZEN" | "FREEZING")
         }
     }
 }
 
-/// Whether the groups are frozen.
+/// Whether the groups are frozen, by whatever there is that freezes.
 pub(crate) fn is_frozen(groups: &GroupTree) -> bool {
-    freezer(groups).is_some_and(|freezer| freezer.is_asked_to())
+    let legacy = groups.legacy("freezer").map(|group| Freezer { group, unified: false });
+    freezer(groups).into_iter().chain(legacy).any(|freezer| freezer.is_asked_to())
 }
 
 /// Freezes the groups and waits until all stands still, or thaws them.

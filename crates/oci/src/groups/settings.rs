@@ -18,7 +18,7 @@ pub(crate) struct Setting {
 }
 
 /// Writes the settings, in order.
-pub(crate) fn apply(settings: &[Setting]) -> Result<()> {
+pub(crate) fn apply<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> Result<()> {
     for Setting { file, value, optional } in settings {
         let written = fs::File::options()
             .write(true)
@@ -30,6 +30,13 @@ pub(crate) fn apply(settings: &[Setting]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl Setting {
+    /// Whether it says how many processes there may be.
+    pub(crate) fn counts_processes(&self) -> bool {
+        self.file.ends_with("pids.max")
+    }
 }
 
 /// Where a controller acts.
@@ -66,17 +73,26 @@ pub(crate) fn of(resources: &LinuxResources, groups: &GroupTree) -> Result<Vec<S
     if let Some(wanted) = resources.cpu() {
         cpu(wanted, groups, &mut settings)?;
     }
-    if let Some(pids) = resources.pids().as_ref().filter(|pids| pids.limit() != 0) {
-        let value = if pids.limit() < 0 { "max".to_owned() } else { pids.limit().to_string() };
+    if let Some(pids) = resources.pids() {
+        // The process itself is one.
+        let value = if pids.limit() < 0 { "max".to_owned() } else { pids.limit().max(1).to_string() };
         seat(groups, "pids", "pids")?.set(&mut settings, "pids.max", value);
     }
     if let Some(wanted) = resources.block_io() {
         traffic(wanted, groups, &mut settings)?;
     }
     for pages in resources.hugepage_limits().iter().flatten() {
+        if pages.page_size().contains('/') {
+            bail!("'{}' is no size of pages; write one as the kernel does, such as 2MB", pages.page_size());
+        }
         let seat = seat(groups, "hugetlb", "hugetlb")?;
         let file = if seat.legacy { "limit_in_bytes" } else { "max" };
         seat.set(&mut settings, &format!("hugetlb.{}.{file}", pages.page_size()), pages.limit());
+        // What is reserved is held to the same, where the kernel counts that.
+        let reserved = format!("hugetlb.{}.rsvd.{file}", pages.page_size());
+        if seat.group.join(&reserved).exists() {
+            seat.set(&mut settings, &reserved, pages.limit());
+        }
     }
     if let Some(network) = resources.network() {
         if let Some(class) = network.class_id() {
@@ -104,6 +120,10 @@ fn unified(resources: &LinuxResources, groups: &GroupTree, settings: &mut Vec<Se
     for (file, value) in resources.unified().iter().flatten() {
         if file.contains('/') || !file.contains('.') {
             bail!("unified resource '{file}' is no file of a control group");
+        }
+        // One of the group's own files takes any process of the host's, which would end with the container.
+        if file.starts_with("cgroup.") && !matches!(file.as_str(), "cgroup.max.depth" | "cgroup.max.descendants") {
+            bail!("unified resource '{file}' is no limit; write files of controllers, such as memory.high");
         }
         let group = groups
             .unified()
@@ -302,11 +322,12 @@ mod tests {
     use crate::plan::cgroup_mount::GroupPlace;
 
     fn lines(legacy: &[&str], json: &str) -> Result<Vec<String>> {
-        let unified = GroupPlace { name: "unified".into(), legacy: None, group: "/u".into() };
+        let unified = GroupPlace { name: "unified".into(), legacy: None, group: "/u".into(), made: None };
         let old = |name: &&str| GroupPlace {
             name: (*name).into(),
             legacy: Some((*name).into()),
             group: format!("/{name}").into(),
+            made: None,
         };
         let groups = GroupTree { places: legacy.iter().map(old).chain([unified]).collect() };
         let settings = of(&serde_json::from_str(json).unwrap(), &groups)?;
@@ -355,7 +376,10 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         assert!(lines(&[], r#"{"memory":{"limit":1000,"swap":10}}"#).is_err());
-        assert!(lines(&[], r#"{"unified":{"../x":"1"}}"#).is_err());
+        for file in ["../x", "cgroup.procs", "cgroup.threads", "cgroup.kill", "cgroup.subtree_control"] {
+            assert!(lines(&[], &format!(r#"{{"unified":{{"{file}":"1"}}}}"#)).is_err(), "{file}");
+        }
+        assert!(lines(&[], r#"{"hugepageLimits":[{"pageSize":"x/../2MB","limit":4}]}"#).is_err());
         assert!(lines(&[], r#"{"cpu":{"realtimePeriod":5}}"#).unwrap_err().to_string().contains("version 1"));
         assert!(lines(&[], "{}").unwrap().is_empty());
     }

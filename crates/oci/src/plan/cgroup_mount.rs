@@ -16,6 +16,10 @@ pub(crate) struct GroupPlace {
     pub(crate) legacy: Option<String>,
     /// The container's group.
     pub(crate) group: PathBuf,
+    /// The number of the directory that was made for the container, once it was: another's of the same path has
+    /// another.
+    #[serde(default)]
+    pub(crate) made: Option<u64>,
 }
 
 /// All of them.
@@ -39,12 +43,15 @@ pub(crate) fn mount(plan: &mut Plan, place: &str, change: Change, groups: &Group
     let on = Mountpoint { at: text(&at), make: Make::Directory };
     if groups.is_unified() {
         let kind = c"cgroup2".into();
-        plan.step(format!("mounting {place}"), Step::Mount { kind, options: "", attributes, on });
+        plan.step(format!("mounting {place}"), Step::Mount { kind, options: "source=cgroup", attributes, on });
         return Ok(());
     }
     let writable = attributes - Attributes::READ_ONLY;
     let kind = c"tmpfs".into();
-    plan.step(format!("mounting {place}"), Step::Mount { kind, options: "mode=755", attributes: writable, on });
+    plan.step(
+        format!("mounting {place}"),
+        Step::Mount { kind, options: "source=cgroup,mode=755", attributes: writable, on },
+    );
     for hierarchy in &groups.places {
         let below = inner("mount point", &format!("{place}/{}", hierarchy.name))?;
         let on = Mountpoint { at: text(&below), make: Make::Directory };
@@ -55,7 +62,7 @@ pub(crate) fn mount(plan: &mut Plan, place: &str, change: Change, groups: &Group
             plan.step(label, Step::Mount { kind: kind.into(), options, attributes, on });
         } else {
             let path = hierarchy.group.clone();
-            let fd = plan.want(Want::Tree { path, recursive: false, change });
+            let fd = plan.want(Want::Tree { path, recursive: false, change, owners: None });
             plan.step(label, Step::Attach { fd, on });
         }
         for part in hierarchy.name.split(',').filter(|part| *part != hierarchy.name) {
@@ -81,6 +88,7 @@ mod tests {
             name: (*name).into(),
             legacy: legacy.map(Into::into),
             group: format!("/sys/fs/cgroup/{name}/x").into(),
+            made: None,
         };
         let groups = GroupTree { places: places.iter().map(place).collect() };
         let mut plan = Plan::new();

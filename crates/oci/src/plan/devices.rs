@@ -1,6 +1,5 @@
 //! The device nodes of a container, and the list of devices that it may use.
 
-use super::mount_options::Change;
 use super::{Plan, Want, inner, text};
 use anyhow::{Result, bail};
 use oci_spec::runtime::{Linux, LinuxDeviceCgroup, LinuxDeviceType};
@@ -10,6 +9,8 @@ use pando_shim::{Make, Mountpoint, Step};
 const CHARACTER: u32 = 0o020_000;
 const BLOCK: u32 = 0o060_000;
 const FIFO: u32 = 0o010_000;
+/// The bits of a mode that say of which kind a node is.
+const KIND: u32 = 0o170_000;
 
 /// Those that every container has: path, major and minor number.
 const DEFAULT: [(&str, u32, u32); 6] = [
@@ -77,9 +78,9 @@ pub(crate) fn make(plan: &mut Plan, linux: &Linux, in_user_namespace: bool) -> R
     for node in nodes(linux)? {
         let at = inner("device", &node.path)?;
         let label = format!("making device {}", node.path);
-        if in_user_namespace && node.mode & FIFO != FIFO {
-            let change = Change::default();
-            let fd = plan.want(Want::Tree { path: node.path.clone().into(), recursive: false, change });
+        if in_user_namespace && node.mode & KIND != FIFO {
+            let block = node.mode & KIND == BLOCK;
+            let fd = plan.want(Want::Device { path: node.path.clone().into(), block, device: node.device });
             plan.step(label, Step::Attach { fd, on: Mountpoint { at: text(&at), make: Make::File } });
         } else {
             let Node { mode, device, owner, .. } = node;
@@ -109,7 +110,7 @@ const ALLOWED: [&str; 10] = [
 ];
 
 /// The rules of a configuration, the last of which that says something of a device counts.
-pub(crate) fn rules(listed: &[LinuxDeviceCgroup], linux: &Linux) -> Result<Vec<OrderedRule>> {
+pub(crate) fn rules(listed: &[LinuxDeviceCgroup]) -> Result<Vec<OrderedRule>> {
     let mut rules = Vec::new();
     for rule in listed {
         let kind = match rule.typ() {
@@ -126,14 +127,6 @@ pub(crate) fn rules(listed: &[LinuxDeviceCgroup], linux: &Linux) -> Result<Vec<O
     }
     for text in ALLOWED {
         rules.push(OrderedRule::read(text, true)?);
-    }
-    for device in nodes(linux)?.iter().skip(DEFAULT.len()).filter(|device| device.mode & FIFO != FIFO) {
-        let kind = if device.mode & BLOCK == BLOCK { 'b' } else { 'c' };
-        // A node that is asked for by name is to be of use.
-        let known = listed.iter().any(|rule| rule.major() == Some(i64::from(device.device.0)));
-        if !known {
-            rules.push(OrderedRule::read(&format!("{kind} {}:{} rwm", device.device.0, device.device.1), true)?);
-        }
     }
     Ok(rules)
 }

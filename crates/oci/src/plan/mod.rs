@@ -7,6 +7,7 @@
 pub(crate) mod cgroup_mount;
 pub(crate) mod devices;
 pub(crate) mod files;
+pub(crate) mod memory_policy;
 pub(crate) mod mount_options;
 pub(crate) mod namespaces;
 pub(crate) mod process;
@@ -31,18 +32,48 @@ pub(crate) enum Word {
     Born = 3,
     /// All is done but to execute the program.
     Ready = 4,
+    /// Its system calls wait for another's answers; where they arrive comes along, as the number of a descriptor.
+    Filtered = 5,
 }
 
 /// What `start` says to a process that is ready.
 pub(crate) const START: u8 = b's';
+
+/// By what map of ids a mount's files are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owners {
+    /// The map.
+    pub(crate) ids: IdMap,
+    /// Whether for the mounts below, too.
+    pub(crate) below: bool,
+}
+
+/// A map of ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum IdMap {
+    /// The lines of /proc/PID/uid_map and gid_map.
+    Lines {
+        /// Of users.
+        uids: String,
+        /// Of groups.
+        gids: String,
+    },
+    /// That of the user namespace that the container joins.
+    Joined,
+}
 
 /// A descriptor that a step needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The file by which a process walks into a control group.
     GroupFile(PathBuf),
-    /// A namespace, by a path of the host.
-    Namespace(PathBuf),
+    /// A namespace that this command holds, by its kind.
+    HeldNamespace {
+        /// `CLONE_NEW*`.
+        kind: u32,
+    },
+    /// The root of the container's first process.
+    HeldRoot,
     /// The mount at a path of the host, with those below or not, changed.
     Tree {
         /// The path, on the host.
@@ -51,6 +82,17 @@ pub(crate) enum Want {
         recursive: bool,
         /// What becomes of its attributes and its propagation.
         change: Change,
+        /// Whose its files are shown as; as they are stored where that is not given.
+        owners: Option<Owners>,
+    },
+    /// A device node of the host's, to be shown.
+    Device {
+        /// The path, on the host.
+        path: PathBuf,
+        /// Whether it is one of blocks.
+        block: bool,
+        /// The device's major and minor number.
+        device: (u32, u32),
     },
     /// A new tmpfs that begins with what lies at a path of the root.
     Filled {
@@ -149,6 +191,11 @@ impl Plan {
     pub(crate) fn end_with(&mut self, label: &str, word: Word) {
         self.step(label, Step::Say { word: word as u8 });
         self.last().ends_with = Some(word);
+    }
+
+    /// How many steps there are.
+    pub(crate) fn length(&self) -> u32 {
+        u32::try_from(self.labels.len()).unwrap_or(u32::MAX)
     }
 
     /// What step `number` does, in words. A process waits for its first batch before all else, which is no step.

@@ -29,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) change: Change,
     /// Options of the file system.
     pub(crate) data: Vec<String>,
+    /// Whether its files are shown by a map of ids, and those of the mounts below.
+    pub(crate) mapped: Option<Bind>,
     /// Whether a new file system begins with what lies below it.
     pub(crate) copy_up: bool,
 }
@@ -115,7 +117,8 @@ pub(crate) fn read(kind: &str, words: &[String]) -> Result<Options> {
             "rbind" => options.bind = Some(Bind::Recursive),
             "tmpcopyup" => options.copy_up = true,
             "defaults" | "silent" | "loud" | "iversion" | "noiversion" | "acl" | "noacl" | "nomand" => {}
-            "idmap" | "ridmap" => bail!("mount option '{word}' is not supported by this runtime"),
+            "idmap" => options.mapped = Some(Bind::Single),
+            "ridmap" => options.mapped = Some(Bind::Recursive),
             "remount" => bail!("mount option 'remount' is not supported by this runtime"),
             _ => options.data.push(word.clone()),
         }
@@ -149,7 +152,8 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_the_file_systems() {
         assert_eq!(options("tmpfs", &["mode=755", "size=64k", "nosuid"]).data, ["mode=755", "size=64k"]);
-        let refused = read("bind", &["idmap".to_owned()]).unwrap_err();
-        assert!(refused.to_string().contains("'idmap'"));
+        assert_eq!(options("none", &["bind", "ridmap"]).mapped, Some(Bind::Recursive));
+        let refused = read("bind", &["remount".to_owned()]).unwrap_err();
+        assert!(refused.to_string().contains("'remount'"));
     }
 }

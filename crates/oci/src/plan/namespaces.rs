@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// `CLONE_NEW*`, and the name under /proc/PID/ns. Users come last: until then this command's own power counts.
-const KINDS: [(LinuxNamespaceType, u32, &str); 8] = [
+pub(crate) const KINDS: [(LinuxNamespaceType, u32, &str); 8] = [
     (LinuxNamespaceType::Ipc, 0x0800_0000, "ipc"),
     (LinuxNamespaceType::Uts, 0x0400_0000, "uts"),
     (LinuxNamespaceType::Network, 0x4000_0000, "net"),
@@ -23,13 +23,30 @@ const PID: u32 = 0x2000_0000;
 const TIME: u32 = 0x80;
 const NETWORK: u32 = 0x4000_0000;
 
+/// Where a namespace is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a path of the host.
+    Path(PathBuf),
+    /// In this command's hands: it was opened before.
+    Held,
+}
+
+/// What a kind is called.
+fn name(flag: u32) -> String {
+    let known = KINDS.iter().find(|(_, known, _)| *known == flag);
+    known.map_or_else(|| format!("namespace {flag:#x}"), |(_, _, name)| format!("{name} namespace"))
+}
+
 /// The namespaces of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Namespaces {
     /// New ones: `CLONE_NEW*`.
     pub(crate) new: u32,
-    /// Others', by path.
-    pub(crate) joined: Vec<(u32, PathBuf)>,
+    /// Others'.
+    pub(crate) joined: Vec<(u32, Place)>,
+    /// The kinds of those that turned out to be the host's: `CLONE_NEW*`.
+    pub(crate) hosts: u32,
 }
 
 impl Namespaces {
@@ -46,44 +63,39 @@ impl Namespaces {
             }
             seen |= flag;
             match namespace.path().as_ref().filter(|path| !path.as_os_str().is_empty()) {
-                Some(path) => found.joined.push((*flag, path.clone())),
+                Some(path) => found.joined.push((*flag, Place::Path(path.clone()))),
                 None => found.new |= flag,
             }
         }
         found.joined.sort_by_key(|(flag, _)| KINDS.iter().position(|(_, known, _)| known == flag));
-        if found.new & MOUNT == 0 {
-            bail!("a container without a mount namespace of its own is not supported by this runtime");
-        }
         Ok(found)
     }
 
     /// Whether one of the kind is new or another's, and not the host's.
     pub(crate) fn own(&self, kind: LinuxNamespaceType) -> bool {
         let flag = KINDS.iter().find(|(known, ..)| *known == kind).map_or(0, |(_, flag, _)| *flag);
-        self.new & flag != 0 || self.joined.iter().any(|(joined, _)| *joined == flag)
+        self.new & flag != 0 || (self.hosts & flag == 0 && self.joined.iter().any(|(joined, _)| *joined == flag))
     }
 
-    /// Those of a process that runs, as far as they are not this command's.
-    pub(crate) fn of_process(pid: i32) -> std::io::Result<Self> {
-        let mut found = Self::default();
-        for (_, flag, name) in KINDS {
-            let path = PathBuf::from(format!("/proc/{pid}/ns/{name}"));
-            let theirs = match std::fs::read_link(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                theirs => theirs?,
-            };
-            if theirs != std::fs::read_link(format!("/proc/self/ns/{name}"))? {
-                found.joined.push((flag, path));
-            }
-        }
-        Ok(found)
+    /// Whether what is mounted is this container's alone.
+    pub(crate) fn mounts_alone(&self) -> bool {
+        self.new & MOUNT != 0
+    }
+
+    /// Those that this command [holds](Place::Held).
+    pub(crate) fn held(kinds: impl IntoIterator<Item = u32>) -> Self {
+        Self { joined: kinds.into_iter().map(|kind| (kind, Place::Held)).collect(), ..Self::default() }
     }
 
     /// The steps into them. What comes after is in all of them.
     pub(crate) fn enter(&self, plan: &mut Plan, clocks: bool) {
-        for (_, path) in &self.joined {
-            let fd = plan.want(Want::Namespace(path.clone()));
-            plan.step(format!("joining the namespace at {}", path.display()), Step::Join { fd });
+        for (kind, place) in &self.joined {
+            let label = match place {
+                Place::Path(path) => format!("joining the namespace at {}", path.display()),
+                Place::Held => format!("joining the container's {}", name(*kind)),
+            };
+            let fd = plan.want(Want::HeldNamespace { kind: *kind });
+            plan.step(label, Step::Join { fd });
         }
         if self.new & USER != 0 {
             plan.step("making a user namespace", Step::Unshare { namespaces: USER });
@@ -116,6 +128,11 @@ impl Namespaces {
 
 const MOUNT: u32 = 0x0002_0000;
 
+/// Whether a configuration has one of the kind, new or by path.
+pub(crate) fn named(linux: &Linux, kind: LinuxNamespaceType) -> bool {
+    linux.namespaces().iter().flatten().any(|namespace| namespace.typ() == kind)
+}
+
 /// The lines of an id map.
 pub(crate) fn id_map(mappings: &[LinuxIdMapping]) -> String {
     mappings.iter().map(|map| format!("{} {} {}\n", map.container_id(), map.host_id(), map.size())).collect()
@@ -144,16 +161,18 @@ mod tests {
         )
         .unwrap();
         assert_eq!(found.new, MOUNT | PID);
-        assert_eq!(found.joined, [(NETWORK, "/n".into()), (USER, "/u".into())]);
+        assert_eq!(found.joined, [(NETWORK, Place::Path("/n".into())), (USER, Place::Path("/u".into()))]);
         assert!(found.own(LinuxNamespaceType::Network));
         assert!(!found.own(LinuxNamespaceType::Uts));
+        let hosts = Namespaces { hosts: NETWORK, ..found };
+        assert!(!hosts.own(LinuxNamespaceType::Network), "it was joined, and it is the host's");
+        assert!(hosts.own(LinuxNamespaceType::Mount) && hosts.own(LinuxNamespaceType::User));
     }
 
     #[test]
-    fn two_of_a_kind_and_none_of_mounts_are_refused() {
+    fn two_of_a_kind_are_refused() {
         let twice = read(r#"{"namespaces":[{"type":"mount"},{"type":"mount"}]}"#).unwrap_err();
         assert!(twice.to_string().contains("two namespaces of kind mnt"));
-        assert!(read(r#"{"namespaces":[{"type":"pid"}]}"#).unwrap_err().to_string().contains("mount namespace"));
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! The process of a container: who it is, what it may do, and what it executes.
 
-use super::{Plan, START, Want, Word, c_string, packed, seccomp, text};
+use super::memory_policy::MemoryPolicy;
+use super::seccomp::{self, Filter};
+use super::{Plan, START, Want, Word, c_string, packed, text};
 use anyhow::{Context, Result, bail};
-use oci_spec::runtime::{Capabilities, LinuxSeccomp, PosixRlimitType, Process};
+use oci_spec::runtime::{Capabilities, Linux, LinuxPersonalityDomain, LinuxSeccomp, PosixRlimitType, Process};
 use pando_shim::Step;
+use serde_json::Value;
 
 /// Where a name without a slash is looked for if the environment does not say.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -17,8 +20,23 @@ pub(crate) struct Manner {
     pub(crate) inherited: u8,
     /// Whether its terminal is the container's console.
     pub(crate) console: bool,
+    /// Whether its terminal is carried to that of the command.
+    pub(crate) carried: bool,
     /// Whether what is left to do when it is started comes with the start.
     pub(crate) rest_comes: bool,
+}
+
+/// What every process of a container has: the execution domain, and where its memory lies.
+pub(crate) fn surroundings(plan: &mut Plan, linux: &Linux, config: &Value) -> Result<()> {
+    if let Some(personality) = linux.personality() {
+        const LINUX32: u32 = 8;
+        let wide = personality.domain() == LinuxPersonalityDomain::PerLinux;
+        plan.step("setting the personality", Step::Personality { persona: if wide { 0 } else { LINUX32 } });
+    }
+    if let Some(policy) = MemoryPolicy::read(config)? {
+        plan.step("setting the memory policy", policy.step());
+    }
+    Ok(())
 }
 
 /// The steps of a process that has the container's root.
@@ -41,21 +59,18 @@ pub(crate) fn become_program(
     limits(plan, process)?;
     streams(plan, process, manner);
     plan.step("setting the mask of permissions", Step::Umask { mask: process.user().umask().unwrap_or(0o022) });
-    let filter = filter.map(seccomp::program).transpose()?.filter(|program| !program.is_empty());
+    let filter = filter.map(seccomp::filter).transpose()?;
     let sealed = process.no_new_privileges().unwrap_or(false);
-    // Without that only who may administer the machine may install one.
-    if let (Some(program), false) = (&filter, sealed) {
-        plan.step("installing the system call filter", Step::Seccomp { program });
-    }
-    identity(plan, process)?;
-    if sealed {
-        plan.step("giving up new privileges", Step::NoNewPrivileges);
-    }
+    // With the power of who begins it: others may have no way to the directory that they are put into.
     let path = c_string("working directory", &process.cwd().to_string_lossy())?;
     plan.step(
         format!("entering the working directory {}", process.cwd().display()),
         Step::WorkingDirectory { path: text(&path) },
     );
+    identity(plan, process, if filter.is_some() && !sealed { INSTALLS_FILTERS } else { 0 })?;
+    if sealed {
+        plan.step("giving up new privileges", Step::NoNewPrivileges);
+    }
     let name = packed("argument", &arguments[..1])?;
     let environment = process.env().clone().unwrap_or_default();
     let search = environment.iter().rev().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or(SEARCH).to_owned();
@@ -68,9 +83,7 @@ pub(crate) fn become_program(
             return Ok(());
         }
     }
-    if let (Some(program), true) = (&filter, sealed) {
-        plan.step("installing the system call filter", Step::Seccomp { program });
-    }
+    last_filter(plan, process, filter.as_ref());
     execute(plan, process)
 }
 
@@ -80,19 +93,33 @@ pub(crate) fn execute(plan: &mut Plan, process: &Process) -> Result<()> {
     let environment = process.env().clone().unwrap_or_default();
     let search = environment.iter().rev().find_map(|pair| pair.strip_prefix("PATH=")).unwrap_or(SEARCH).to_owned();
     let (packed_arguments, environment) = (packed("argument", &arguments)?, packed("variable", &environment)?);
-    let label = format!("exec: \"{}\"", arguments.first().map_or("", String::as_str));
-    plan.step(label, Step::Exec { arguments: &packed_arguments, environment: &environment, search: search.as_bytes() });
+    // It was found: what is missing now is what executes it.
+    let label = format!("exec {}", arguments.first().map_or("", String::as_str));
+    plan.step(
+        label,
+        Step::ExecFound { arguments: &packed_arguments, environment: &environment, search: search.as_bytes() },
+    );
     Ok(())
 }
 
-/// The filter of a process that is sealed, which is installed last.
-pub(crate) fn last_filter(plan: &mut Plan, process: &Process, filter: Option<&LinuxSeccomp>) -> Result<()> {
-    let filter = filter.map(seccomp::program).transpose()?.filter(|program| !program.is_empty());
-    if let (Some(program), true) = (&filter, process.no_new_privileges().unwrap_or(false)) {
-        plan.step("installing the system call filter", Step::Seccomp { program });
+/// Installs the filter of system calls, after all that it might not allow.
+pub(crate) fn last_filter(plan: &mut Plan, process: &Process, filter: Option<&Filter>) {
+    let Some(Filter { program, flags }) = filter else { return };
+    let install = Step::Filter { program, flags: *flags, word: Word::Filtered as u8 };
+    let sets = CapabilityNumbers::of(process);
+    if process.no_new_privileges().unwrap_or(false) || sets.effective & INSTALLS_FILTERS != 0 {
+        plan.step("installing the system call filter", install);
+        return;
     }
-    Ok(())
+    let (effective, permitted) = (sets.effective | INSTALLS_FILTERS, sets.permitted | INSTALLS_FILTERS);
+    let installing = CapabilityNumbers { effective, permitted, ..sets };
+    plan.step("becoming able to install the system call filter", installing.step());
+    plan.step("installing the system call filter", install);
+    plan.step("holding capabilities", sets.step());
 }
+
+/// `CAP_SYS_ADMIN`: only with that, or without new privileges for good, a process may have a filter of system calls.
+const INSTALLS_FILTERS: u64 = 1 << 21;
 
 fn streams(plan: &mut Plan, process: &Process, manner: Manner) {
     if process.terminal().unwrap_or(false) {
@@ -103,6 +130,9 @@ fn streams(plan: &mut Plan, process: &Process, manner: Manner) {
         // Before the terminal's step, which lets go of all else.
         inherit(plan, manner);
         plan.step("opening the terminal", Step::Terminal { fd, rows, columns });
+        if manner.carried {
+            plan.step("having lines end as they are written", Step::PlainLines);
+        }
         if manner.console {
             plan.step("showing the terminal as the console", Step::ShowTerminal);
         }
@@ -157,15 +187,11 @@ fn limits(plan: &mut Plan, process: &Process) -> Result<()> {
     Ok(())
 }
 
-fn identity(plan: &mut Plan, process: &Process) -> Result<()> {
-    let sets = process.capabilities().as_ref();
-    let set = |of: &dyn Fn(&oci_spec::runtime::LinuxCapabilities) -> Option<Capabilities>| {
-        sets.and_then(of).map_or(0, |set| bits(&set))
-    };
-    let bounding = set(&|sets| sets.bounding().clone());
-    if sets.is_some() {
-        plan.step("giving up capabilities", Step::Bound { keep: bounding });
-    }
+/// Becomes the process's user, with its capabilities. `also` may be put in force later.
+fn identity(plan: &mut Plan, process: &Process, also: u64) -> Result<()> {
+    // Without any sets as well: root would have all that is bounded by nothing as soon as it executes a program.
+    let bounding = process.capabilities().as_ref().and_then(|sets| sets.bounding().as_ref()).map_or(0, bits);
+    plan.step("giving up capabilities", Step::Bound { keep: bounding });
     plan.step("keeping capabilities", Step::KeepCapabilities);
     let user = process.user();
     let groups: Vec<u8> = user.additional_gids().iter().flatten().flat_map(|group| group.to_le_bytes()).collect();
@@ -173,14 +199,36 @@ fn identity(plan: &mut Plan, process: &Process) -> Result<()> {
         format!("becoming user {} of group {}", user.uid(), user.gid()),
         Step::User { uid: user.uid(), gid: user.gid(), groups: &groups },
     );
-    let (effective, permitted, inheritable, ambient) = (
-        set(&|sets| sets.effective().clone()),
-        set(&|sets| sets.permitted().clone()),
-        set(&|sets| sets.inheritable().clone()),
-        set(&|sets| sets.ambient().clone()),
-    );
-    plan.step("holding capabilities", Step::CapabilitySets { effective, permitted, inheritable, ambient });
+    let sets = CapabilityNumbers::of(process);
+    plan.step("holding capabilities", CapabilityNumbers { permitted: sets.permitted | also, ..sets }.step());
     Ok(())
+}
+
+/// The sets of capabilities that a process holds; bit N is capability N.
+#[derive(Clone, Copy, Default)]
+struct CapabilityNumbers {
+    effective: u64,
+    permitted: u64,
+    inheritable: u64,
+    ambient: u64,
+}
+
+impl CapabilityNumbers {
+    fn of(process: &Process) -> Self {
+        let Some(sets) = process.capabilities() else { return Self::default() };
+        let set = |set: &Option<Capabilities>| set.as_ref().map_or(0, bits);
+        Self {
+            effective: set(sets.effective()),
+            permitted: set(sets.permitted()),
+            inheritable: set(sets.inheritable()),
+            ambient: set(sets.ambient()),
+        }
+    }
+
+    fn step(self) -> Step<'static> {
+        let Self { effective, permitted, inheritable, ambient } = self;
+        Step::CapabilitySets { effective, permitted, inheritable, ambient }
+    }
 }
 
 /// A set by the numbers of its capabilities (linux/capability.h).
@@ -236,7 +284,7 @@ fn bits(set: &Capabilities) -> u64 {
 mod tests {
     use super::*;
 
-    const MANNER: Manner = Manner { waits: true, inherited: 0, console: true, rest_comes: false };
+    const MANNER: Manner = Manner { waits: true, inherited: 0, console: true, carried: false, rest_comes: false };
 
     fn planned(json: &str, filter: Option<&str>, manner: Manner) -> Result<String> {
         let process: Process = serde_json::from_str(json).unwrap();
@@ -254,15 +302,19 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_process_is_filtered_last_and_another_first() {
+    fn a_filter_comes_last_whoever_may_install_one() {
         let order = |text: &str, parts: &[&str]| {
             let places: Vec<_> = parts.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
             assert!(places.is_sorted(), "{parts:?} in {text}");
         };
         let sealed = planned(&process(r#","noNewPrivileges":true"#), Some(FILTER), MANNER).unwrap();
-        order(&sealed, &["User {", "NoNewPrivileges", "WorkingDirectory", "Find", "Started", "Seccomp", "Exec"]);
+        order(&sealed, &["WorkingDirectory", "User {", "NoNewPrivileges", "Find", "Started", "Filter {", "ExecFound"]);
         let open = planned(&process(""), Some(FILTER), MANNER).unwrap();
-        order(&open, &["Listener", "Seccomp", "User {", "Started", "Exec"]);
+        let (able, final_sets) = ("permitted: 2097152, inheritable: 0", "permitted: 0, inheritable: 0");
+        order(&open, &["User {", able, "Find", "Started", "Filter {", final_sets, "ExecFound"]);
+        let sets = r#","capabilities":{"bounding":["CAP_SYS_ADMIN"],"permitted":["CAP_SYS_ADMIN"],"effective":["CAP_SYS_ADMIN"]}"#;
+        let able = planned(&process(sets), Some(FILTER), MANNER).unwrap();
+        assert_eq!(able.matches("CapabilitySets").count(), 1, "{able}");
     }
 
     #[test]
@@ -271,6 +323,12 @@ mod tests {
         let plan = planned(&process(sets), None, MANNER).unwrap();
         assert!(plan.contains("Bound { keep: 33 }"), "{plan}");
         assert!(plan.contains("effective: 32, permitted: 32, inheritable: 0, ambient: 0"), "{plan}");
+    }
+
+    #[test]
+    fn a_process_without_sets_of_capabilities_has_none() {
+        let plan = planned(&process(""), None, MANNER).unwrap();
+        assert!(plan.contains("Bound { keep: 0 }"), "{plan}");
     }
 
     #[test]

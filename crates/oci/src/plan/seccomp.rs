@@ -5,7 +5,8 @@
 //! ```
 
 use anyhow::{Result, bail};
-use oci_spec::runtime::{Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompOperator};
+use oci_spec::runtime::{Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg};
+use oci_spec::runtime::{LinuxSeccompFilterFlag, LinuxSeccompOperator};
 use std::collections::BTreeMap;
 
 type Instruction = (u16, u8, u8, u32);
@@ -34,6 +35,7 @@ const KILL_PROCESS: u32 = 0x8000_0000;
 const KILL_THREAD: u32 = 0;
 const TRAP: u32 = 0x3_0000;
 const ERRNO: u32 = 0x5_0000;
+const NOTIFY: u32 = 0x7fc0_0000;
 const TRACE: u32 = 0x7ff0_0000;
 const LOG: u32 = 0x7ffc_0000;
 const ALLOW: u32 = 0x7fff_0000;
@@ -58,8 +60,52 @@ struct Condition {
     second: u64,
 }
 
-/// The program of a profile: `struct sock_filter`s of eight bytes. Empty for one that allows everything.
-pub(crate) fn program(profile: &LinuxSeccomp) -> Result<Vec<u8>> {
+/// A profile as the kernel takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filter {
+    /// `struct sock_filter`s of eight bytes.
+    pub(crate) program: Vec<u8>,
+    /// Flags of seccomp(2).
+    pub(crate) flags: u32,
+}
+
+/// The filter of a profile.
+pub(crate) fn filter(profile: &LinuxSeccomp) -> Result<Filter> {
+    const NEW_LISTENER: u32 = 1 << 3;
+    let flags = match profile.flags() {
+        None => flag(LinuxSeccompFilterFlag::SeccompFilterFlagSpecAllow),
+        Some(flags) => flags.iter().fold(0, |all, one| all | flag(*one)),
+    };
+    let listener = if notifies(profile) { NEW_LISTENER } else { 0 };
+    Ok(Filter { program: program(profile)?, flags: flags | listener })
+}
+
+fn flag(flag: LinuxSeccompFilterFlag) -> u32 {
+    match flag {
+        LinuxSeccompFilterFlag::SeccompFilterFlagTsync => 1,
+        LinuxSeccompFilterFlag::SeccompFilterFlagLog => 1 << 1,
+        LinuxSeccompFilterFlag::SeccompFilterFlagSpecAllow => 1 << 2,
+        LinuxSeccompFilterFlag::SeccompFilterFlagWaitKillableRecv => 1 << 5,
+    }
+}
+
+/// Whether calls wait for somebody's answers.
+pub(crate) fn notifies(profile: &LinuxSeccomp) -> bool {
+    profile.syscalls().iter().flatten().any(|rule| rule.action() == LinuxSeccompAction::ScmpActNotify)
+}
+
+/// Calls by which the process tells where the others arrive.
+const TELLING: [&str; 3] = ["write", "sendto", "recvfrom"];
+
+fn program(profile: &LinuxSeccomp) -> Result<Vec<u8>> {
+    if profile.default_action() == LinuxSeccompAction::ScmpActNotify {
+        bail!("SCMP_ACT_NOTIFY cannot be used as default action");
+    }
+    for rule in profile.syscalls().iter().flatten().filter(|rule| rule.action() == LinuxSeccompAction::ScmpActNotify) {
+        if let Some(name) = rule.names().iter().find(|name| TELLING.contains(&name.as_str())) {
+            bail!("SCMP_ACT_NOTIFY cannot be used for the {name} syscall");
+        }
+    }
     let default = answer(profile.default_action(), profile.default_errno_ret())?;
     let mut program = vec![(LOAD, 0, 0, ARCHITECTURE)];
     for (architecture, section) in [(X86_64, native(profile, default)?), (I386, foreign(profile, default)?)] {
@@ -157,7 +203,7 @@ fn answer(action: LinuxSeccompAction, errno: Option<u32>) -> Result<u32> {
         LinuxSeccompAction::ScmpActTrap => TRAP,
         LinuxSeccompAction::ScmpActKill | LinuxSeccompAction::ScmpActKillThread => KILL_THREAD,
         LinuxSeccompAction::ScmpActKillProcess => KILL_PROCESS,
-        LinuxSeccompAction::ScmpActNotify => bail!("seccomp action SCMP_ACT_NOTIFY is not supported by this runtime"),
+        LinuxSeccompAction::ScmpActNotify => NOTIFY,
     })
 }
 
@@ -378,8 +424,18 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_refused_by_name() {
-        let profile = serde_json::from_str(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#).unwrap();
-        assert!(program(&profile).unwrap_err().to_string().contains("SCMP_ACT_NOTIFY"));
+    fn calls_that_wait_for_answers_bring_a_listener() {
+        let read = |text: &str| filter(&serde_json::from_str(text).unwrap());
+        let rule = |name: &str| {
+            format!(
+                r#"{{"defaultAction":"SCMP_ACT_ALLOW","flags":["SECCOMP_FILTER_FLAG_LOG"],"syscalls":[{{"names":["{name}"],"action":"SCMP_ACT_NOTIFY"}}]}}"#
+            )
+        };
+        let waiting = read(&rule("mkdir")).unwrap();
+        assert_eq!(waiting.flags, 2 | 8);
+        assert_eq!(run(&waiting.program, X86_64, number("mkdir"), [0; 6]), NOTIFY);
+        assert_eq!(read(r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#).unwrap().flags, 4);
+        assert!(read(&rule("write")).unwrap_err().to_string().contains("for the write syscall"));
+        assert!(read(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#).unwrap_err().to_string().contains("default action"));
     }
 }

@@ -2,21 +2,27 @@
 
 use crate::bundle::Bundle;
 use crate::command_line::{Creation, Global};
-use crate::container::{Home, Record, Status};
+use crate::container::{self, Home, Record, Status};
 use crate::groups::{self, settings};
+use crate::joined_namespaces;
 use crate::launch::{Helper, Launched, Supplies, launch};
 use crate::log::Log;
 use crate::plan::files::{self, Facts};
 use crate::plan::namespaces::{self, Namespaces};
-use crate::plan::process::{Manner, become_program};
-use crate::plan::{Plan, Want, c_string, devices, packed};
-use crate::{hook, session};
+use crate::plan::process::{Manner, become_program, surroundings};
+use crate::plan::seccomp::Filter;
+use crate::plan::{Plan, Want, c_string, devices, packed, text};
+use crate::{hook, scheduling, session};
 use anyhow::{Context, Result, bail};
-use oci_spec::runtime::{Hook, Linux, Spec};
+use oci_spec::runtime::{Hook, Linux, LinuxNamespaceType, Spec};
 use pando_kernel::{process, socket::packet};
 use pando_shim::Step;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use serde_json::Value;
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -68,14 +74,27 @@ pub(crate) fn make(
     }
     let linux = bundle.spec.linux().as_ref().context("malformed spec: there is no 'linux' in it")?;
     let groups = groups::find(linux.cgroups_path().as_deref(), &creation.id, global.systemd_cgroup)?;
-    let record = Record::new(&creation.id, bundle, groups);
-    let plan = plan(creation, bundle, &record, waits)?;
+    let mut record = Record::new(&creation.id, bundle, groups);
+    record.keeps_keyring = creation.no_new_keyring;
+    let mut namespaces = Namespaces::read(linux)?;
+    let joined = joined_namespaces::open(&mut namespaces)?;
+    if !namespaces.own(LinuxNamespaceType::Mount) {
+        record.mounted_over = Some(container::mounts_at(&record.rootfs)?);
+    }
+    let plan = plan(creation, bundle, &record, &namespaces, waits)?;
+    record.steps = plan.length();
     let home = Home::make(&global.root, &creation.id)?;
-    match launched(creation, bundle, record.clone(), (plan, console, waits), &home) {
-        Ok((record, launched)) => Ok(Made { home, record, launched }),
+    // Whose processes are in the groups is to stay there: what fails from here on clears them away.
+    if let Err(error) = record.groups.unused() {
+        home.remove()?;
+        return Err(error);
+    }
+    let supplies = Supplies { root: bundle.root.clone(), console, joined, ..Supplies::default() };
+    match launched(creation, bundle, &mut record, (plan, supplies, waits), &home) {
+        Ok(launched) => Ok(Made { home, record, launched }),
         Err(error) => {
             record.groups.kill();
-            if let Err(left) = record.groups.remove() {
+            if let Err(left) = record.uncover().and_then(|()| record.groups.remove()) {
                 log.warning(&format!("clearing away after a failure: {left:#}"));
             }
             home.remove()?;
@@ -87,47 +106,70 @@ pub(crate) fn make(
 fn launched(
     creation: &Creation,
     bundle: &Bundle,
-    record: Record,
-    (plan, console, waits): (Plan, Option<OwnedFd>, bool),
+    record: &mut Record,
+    (plan, mut supplies, waits): (Plan, Supplies, bool),
     home: &Home,
-) -> Result<(Record, Launched)> {
-    // Before anything is made: whoever finds it knows what to clear away.
-    home.write(&record)?;
+) -> Result<Launched> {
+    // Before anything is made, and again as soon as the groups are: whoever finds it knows what to clear away.
+    home.write(record)?;
+    let _claims = record.groups.make()?;
+    home.write(record)?;
     let linux = bundle.spec.linux().as_ref().context("malformed spec: there is no 'linux' in it")?;
-    confine(linux, &record)?;
-    let listener = waits.then(|| packet::listen(&home.socket())).transpose().context("listening for the start")?;
-    let supplies = Supplies { root: bundle.root.clone(), console, listener, state: None };
-    let mut making = Making { bundle, linux, home, record };
+    confine(linux, record)?;
+    let listen = || {
+        let socket = packet::listen(&home.socket())?;
+        // Whoever connects to it starts the container.
+        rustix::fs::chmod(home.socket(), Mode::RUSR | Mode::WUSR)?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    supplies.listener = waits.then(listen).transpose().context("listening for the start")?;
+    supplies.groups = record.groups.entrances().collect();
+    let mut making = Making { bundle, linux, home, record: record.clone() };
     let launched = launch(plan, supplies, &mut making)?;
     if making.record.pid == 0 {
         making.settle(launched.pid)?;
     }
-    let record = making.record;
-    if let Some(path) = &creation.pid_file
-        && let Err(error) = write_pid(path, launched.pid)
-    {
+    *record = making.record;
+    record.in_the_making = false;
+    let written = home.write(record).and_then(|()| match &creation.pid_file {
+        Some(path) => write_pid(path, launched.pid),
+        None => Ok(()),
+    });
+    if let Err(error) = written {
         launched.kill();
         return Err(error);
     }
-    Ok((record, launched))
+    Ok(launched)
 }
 
-/// Makes the groups, with what they are held to.
+/// Holds the groups to what the configuration says.
 fn confine(linux: &Linux, record: &Record) -> Result<()> {
-    record.groups.make()?;
     let resources = linux.resources().clone().unwrap_or_default();
-    settings::apply(&settings::of(&resources, &record.groups)?)?;
-    let rules = devices::rules(resources.devices().as_deref().unwrap_or_default(), linux)?;
+    let settings = settings::of(&resources, &record.groups)?;
+    settings::apply(settings.iter().filter(|setting| !setting.counts_processes()))?;
+    let rules = devices::rules(resources.devices().as_deref().unwrap_or_default())?;
     record.groups.hold_to(&rules)
 }
 
 /// Writes a process's pid to a file: all of it is there or nothing.
 pub(crate) fn write_pid(path: &Path, pid: i32) -> Result<()> {
-    let name = path.file_name().context("the pid file has no name")?.to_string_lossy();
-    let new = path.with_file_name(format!(".{name}"));
-    fs::write(&new, pid.to_string())
-        .and_then(|()| fs::rename(&new, path))
-        .with_context(|| format!("writing {}", path.display()))
+    let name = path.file_name().context("the pid file has no name")?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut new = OsString::from(".");
+    new.push(name);
+    let write = || -> std::io::Result<()> {
+        let directory = openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        // One that a killed command has left. The directory may be a user's: what is written to is made here.
+        match unlinkat(&directory, &new, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&directory, &new, flags, Mode::from_raw_mode(0o644))?;
+        File::from(file).write_all(pid.to_string().as_bytes())?;
+        Ok(renameat(&directory, &new, &directory, name)?)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
 }
 
 /// What is done while a container is made.
@@ -143,11 +185,17 @@ impl Making<'_> {
     fn settle(&mut self, pid: i32) -> Result<()> {
         self.record.pid = pid;
         self.record.start_time = process::start_time(pid).context("asking when the process began")?;
-        let adjustment = self.bundle.spec.process().as_ref().and_then(|process| process.oom_score_adj());
-        if let Some(adjustment) = adjustment {
-            adjust(pid, adjustment)?;
+        if let Some(process) = self.bundle.spec.process() {
+            scheduling::set(pid, process, None)?;
+            if let Some(adjustment) = process.oom_score_adj() {
+                adjust(pid, adjustment)?;
+            }
         }
-        self.home.write(&self.record)
+        self.home.write(&self.record)?;
+        // Now that the one process is there that stays: the way there takes two.
+        let resources = self.linux.resources().clone().unwrap_or_default();
+        let settings = settings::of(&resources, &self.record.groups)?;
+        settings::apply(settings.iter().filter(|setting| setting.counts_processes()))
     }
 }
 
@@ -188,10 +236,9 @@ impl Helper for Making<'_> {
     }
 }
 
-fn plan(creation: &Creation, bundle: &Bundle, record: &Record, waits: bool) -> Result<Plan> {
+fn plan(creation: &Creation, bundle: &Bundle, record: &Record, namespaces: &Namespaces, waits: bool) -> Result<Plan> {
     let spec = &bundle.spec;
     let linux = spec.linux().as_ref().context("malformed spec: there is no 'linux' in it")?;
-    let namespaces = Namespaces::read(linux)?;
     let mut plan = Plan::new();
     for file in record.groups.entrances() {
         let label = format!("entering the control group of {}", file.display());
@@ -204,24 +251,21 @@ fn plan(creation: &Creation, bundle: &Bundle, record: &Record, waits: bool) -> R
         // Hooks are called once a process is there that stays.
         plan.fork();
     }
-    names(&mut plan, spec)?;
+    names(&mut plan, spec, namespaces)?;
     let facts = facts(creation, bundle, record);
-    files::arrange(&mut plan, spec, &namespaces, &facts)?;
+    files::arrange(&mut plan, spec, namespaces, &facts)?;
     let hooks = spec.hooks().as_ref();
     let inside = hooks.and_then(|hooks| hooks.create_container().clone()).unwrap_or_default();
-    call(&mut plan, "createContainer", &inside)?;
-    files::close(&mut plan, spec, &facts)?;
+    call(&mut plan, "createContainer", &inside, &[], None)?;
+    files::close(&mut plan, spec, namespaces, &facts)?;
     plan.next_batch();
-    if let Some(personality) = linux.personality() {
-        const LINUX32: u32 = 8;
-        let wide = personality.domain() == oci_spec::runtime::LinuxPersonalityDomain::PerLinux;
-        plan.step("setting the personality", Step::Personality { persona: if wide { 0 } else { LINUX32 } });
-    }
-    let keyring = (!creation.no_new_keyring).then(|| format!("_ses.{}", creation.id));
+    surroundings(&mut plan, linux, &bundle.text)?;
+    let keyring = record.keyring();
     let manner = Manner {
         waits,
         inherited: creation.preserve_fds,
         console: true,
+        carried: creation.console_socket.is_none(),
         rest_comes: hooks.is_some_and(|hooks| hooks.start_container().as_ref().is_some_and(|hooks| !hooks.is_empty())),
     };
     if manner.rest_comes && !waits {
@@ -231,8 +275,12 @@ fn plan(creation: &Creation, bundle: &Bundle, record: &Record, waits: bool) -> R
     Ok(plan)
 }
 
-fn names(plan: &mut Plan, spec: &Spec) -> Result<()> {
+fn names(plan: &mut Plan, spec: &Spec, namespaces: &Namespaces) -> Result<()> {
     let given = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+    let named = given(spec.hostname()).or_else(|| given(spec.domainname())).is_some();
+    if named && !namespaces.own(LinuxNamespaceType::Uts) {
+        bail!("unable to set hostname without a private UTS namespace");
+    }
     if let Some(name) = given(spec.hostname()) {
         let name = c_string("host name", &name)?;
         plan.step("setting the host name", Step::HostName { name: name.as_bytes() });
@@ -256,22 +304,35 @@ fn facts(creation: &Creation, bundle: &Bundle, record: &Record) -> Facts {
     }
 }
 
-/// Steps that call hooks within the container's namespaces.
-pub(crate) fn call(plan: &mut Plan, kind: &str, hooks: &[Hook]) -> Result<()> {
+/// Steps that call hooks within the container's namespaces. One that says nothing of its environment has `inherited`.
+/// Those that are programs of the container's have its filter of system calls.
+pub(crate) fn call(
+    plan: &mut Plan,
+    kind: &str,
+    hooks: &[Hook],
+    inherited: &[String],
+    filter: Option<&Filter>,
+) -> Result<()> {
     for (number, hook) in hooks.iter().enumerate() {
         let path = hook.path().to_string_lossy().into_owned();
         let given = hook.args().clone().unwrap_or_default();
-        if given.first().is_some_and(|name| *name != path) && !path.ends_with(given[0].as_str()) {
-            // The shim executes what it calls by its first argument.
-            bail!("{kind} hook #{number}: its first argument '{}' has to name its path '{path}'", given[0]);
-        }
-        let arguments: Vec<_> = std::iter::once(path.clone()).chain(given.into_iter().skip(1)).collect();
+        let arguments = if given.is_empty() { vec![path.clone()] } else { given };
         let arguments = packed("argument of a hook", &arguments)?;
-        let environment = packed("variable of a hook", hook.env().as_deref().unwrap_or_default())?;
+        let environment = hook.env().as_deref().filter(|variables| !variables.is_empty()).unwrap_or(inherited);
+        let environment = packed("variable of a hook", environment)?;
+        let path = c_string("path of a hook", &path)?;
         let timeout = hook.timeout().and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(0);
         let input = plan.want(Want::State);
-        let step = Step::Call { input, arguments: &arguments, environment: &environment, timeout };
-        plan.step(format!("error running {kind} hook #{number} {path}"), step);
+        let label = format!("error running {kind} hook #{number}: {}", path.to_string_lossy());
+        let (arguments, environment) = (arguments.as_slice(), environment.as_slice());
+        let path = text(&path);
+        let step = match filter {
+            None => Step::CallProgram { input, path, arguments, environment, timeout },
+            Some(Filter { program, flags }) => {
+                Step::CallFiltered { input, path, arguments, environment, timeout, program, flags: *flags }
+            }
+        };
+        plan.step(label, step);
     }
     Ok(())
 }

@@ -43,6 +43,7 @@ pub(crate) fn clear(home: Home, record: &Record, log: &Log) -> Result<()> {
         pidfd::wait_for_end(&process, PATIENCE);
     }
     record.groups.kill();
+    record.uncover()?;
     record.groups.remove()?;
     let hooks = record.spec()?.hooks().as_ref().and_then(|hooks| hooks.poststop().clone()).unwrap_or_default();
     if let Err(error) = hook::run("poststop", &hooks, &record.state(Status::Stopped)) {

@@ -3,30 +3,69 @@
 use crate::container::{self, Status};
 use crate::plan::cgroup_mount::GroupTree;
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What is printed, in the order that others compare it by.
+#[derive(Serialize)]
+struct Event<'a> {
+    r#type: &'a str,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+}
+
+fn tell(id: &str, kind: &str, data: Option<Value>) -> Result<()> {
+    println!("{}", serde_json::to_string(&Event { r#type: kind, id, data })?);
+    Ok(())
+}
+
+/// How often the kernel is asked whether memory ran out: it is counted meanwhile, and none is missed.
+const LOOKS: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(root: &Path, id: &str, once: bool, interval: &str) -> Result<()> {
     let interval = seconds(interval)?;
-    loop {
-        let (home, record) = container::look(root, id)?;
-        let status = home.status(&record);
-        drop(home);
-        if status == Status::Stopped {
-            if once {
-                bail!("container not running");
-            }
-            return Ok(());
+    let (home, record) = container::look(root, id)?;
+    if home.status(&record) == Status::Stopped {
+        if once {
+            bail!("container not running");
         }
-        println!("{}", json!({"type": "stats", "id": id, "data": statistics(&record.groups)}));
+        return Ok(());
+    }
+    let groups = &record.groups;
+    let mut told = None;
+    let mut shortages = shortages(groups);
+    // Until the container has ended, or is not there any more.
+    while record.lives() {
+        if told.is_none_or(|told: Instant| told.elapsed() >= interval) {
+            tell(id, "stats", Some(statistics(groups)))?;
+            told = Some(Instant::now());
+        }
         if once {
             return Ok(());
         }
-        std::thread::sleep(interval);
+        std::thread::sleep(LOOKS.min(interval));
+        let now = self::shortages(groups);
+        if now > shortages {
+            tell(id, "oom", None)?;
+        }
+        shortages = now;
     }
+    Ok(())
+}
+
+/// How often the container has had its processes ended for want of memory.
+fn shortages(groups: &GroupTree) -> u64 {
+    let file = match (groups.legacy("memory"), groups.unified()) {
+        (Some(group), _) => group.join("memory.oom_control"),
+        (None, Some(group)) => group.join("memory.events"),
+        (None, None) => return 0,
+    };
+    table(file).get("oom_kill").copied().unwrap_or(0)
 }
 
 /// A span such as `5s`, `500ms` or `1m`.

@@ -1,5 +1,6 @@
 //! `features`: what this runtime can do.
 
+use crate::plan::memory_policy;
 use anyhow::Result;
 use serde_json::json;
 
@@ -9,9 +10,9 @@ pub(crate) fn run() -> Result<()> {
         "ociVersionMax": "1.3.0",
         "hooks": ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"],
         "mountOptions": [
-            "async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "lazytime", "noatime", "nodev",
+            "async", "atime", "bind", "defaults", "dev", "diratime", "dirsync", "exec", "idmap", "lazytime", "noatime", "nodev",
             "nodiratime", "noexec", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "private", "ratime", "rbind",
-            "rdev", "rdiratime", "relatime", "rexec", "rnoatime", "rnodev", "rnodiratime", "rnoexec", "rnorelatime",
+            "rdev", "rdiratime", "relatime", "rexec", "ridmap", "rnoatime", "rnodev", "rnodiratime", "rnoexec", "rnorelatime",
             "rnostrictatime", "rnosuid", "rnosymfollow", "ro", "rprivate", "rrelatime", "rro", "rrw", "rshared",
             "rslave", "rstrictatime", "rsuid", "rsymfollow", "runbindable", "rw", "shared", "slave", "strictatime",
             "suid", "symfollow", "sync", "tmpcopyup", "unbindable",
@@ -24,21 +25,21 @@ pub(crate) fn run() -> Result<()> {
                 "enabled": true,
                 "actions": [
                     "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS",
-                    "SCMP_ACT_KILL_THREAD", "SCMP_ACT_LOG", "SCMP_ACT_TRACE", "SCMP_ACT_TRAP",
+                    "SCMP_ACT_KILL_THREAD", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY", "SCMP_ACT_TRACE", "SCMP_ACT_TRAP",
                 ],
                 "operators": [
                     "SCMP_CMP_EQ", "SCMP_CMP_GE", "SCMP_CMP_GT", "SCMP_CMP_LE", "SCMP_CMP_LT", "SCMP_CMP_MASKED_EQ",
                     "SCMP_CMP_NE",
                 ],
                 "archs": ["SCMP_ARCH_X32", "SCMP_ARCH_X86", "SCMP_ARCH_X86_64"],
-                "knownFlags": [],
-                "supportedFlags": [],
+                "knownFlags": FLAGS,
+                "supportedFlags": FLAGS,
             },
             "apparmor": {"enabled": false},
             "selinux": {"enabled": false},
             "intelRdt": {"enabled": false},
-            "memoryPolicy": {},
-            "mountExtensions": {"idmap": {"enabled": false}},
+            "memoryPolicy": {"modes": memory_policy::MODES, "flags": memory_policy::flags()},
+            "mountExtensions": {"idmap": {"enabled": true}},
             "netDevices": {"enabled": false},
         },
         "annotations": {"org.opencontainers.runc.checkpoint.enabled": "false"},
@@ -47,6 +48,14 @@ pub(crate) fn run() -> Result<()> {
     println!("{}", serde_json::to_string_pretty(&features)?);
     Ok(())
 }
+
+/// Flags of a seccomp profile.
+const FLAGS: [&str; 4] = [
+    "SECCOMP_FILTER_FLAG_LOG",
+    "SECCOMP_FILTER_FLAG_SPEC_ALLOW",
+    "SECCOMP_FILTER_FLAG_TSYNC",
+    "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV",
+];
 
 /// Names of capabilities, in the order of their numbers (linux/capability.h).
 fn capabilities() -> Vec<&'static str> {

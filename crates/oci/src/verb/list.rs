@@ -1,13 +1,18 @@
 //! `list`: all containers.
 
-use crate::command_line::Format;
-use crate::container::{self, Record, Status};
+use crate::command_line::{DEFAULT_ROOT, Format};
+use crate::container::{self, Record, SPECIFICATION, Status};
 use crate::log::Log;
-use anyhow::Result;
-use serde_json::{Value, json};
+use anyhow::{Result, bail};
+use serde::Serialize;
+use serde_json::Value;
 use std::path::Path;
 
 pub(crate) fn run(root: &Path, format: Format, quiet: bool, log: &Log) -> Result<()> {
+    // Where the states are kept by default there may have been none yet.
+    if !root.exists() && root != Path::new(DEFAULT_ROOT) {
+        bail!("the directory of states {} does not exist", root.display());
+    }
     let mut found: Vec<(Record, Status)> = Vec::new();
     for name in container::names(root)? {
         match container::look(root, &name) {
@@ -24,7 +29,7 @@ pub(crate) fn run(root: &Path, format: Format, quiet: bool, log: &Log) -> Result
         return Ok(());
     }
     if format == Format::Json {
-        let listed: Vec<Value> = found.iter().map(|(record, status)| entry(record, *status)).collect();
+        let listed: Vec<_> = found.iter().map(|(record, status)| entry(record, *status)).collect();
         println!("{}", serde_json::to_string(&listed)?);
         return Ok(());
     }
@@ -37,12 +42,32 @@ pub(crate) fn run(root: &Path, format: Format, quiet: bool, log: &Log) -> Result
     Ok(())
 }
 
-fn entry(record: &Record, status: Status) -> Value {
-    let mut state = record.state(status);
-    if let Some(state) = state.as_object_mut() {
-        state.insert("rootfs".into(), json!(record.rootfs));
-        state.insert("created".into(), json!(record.created));
-        state.insert("owner".into(), json!("root"));
+/// A container as it is listed, in the order that others print it in.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    oci_version: &'a str,
+    id: &'a str,
+    pid: i32,
+    status: &'a str,
+    bundle: &'a Path,
+    rootfs: &'a Path,
+    created: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<&'a Value>,
+    owner: &'a str,
+}
+
+fn entry(record: &Record, status: Status) -> Entry<'_> {
+    Entry {
+        oci_version: SPECIFICATION,
+        id: &record.id,
+        pid: if status == Status::Stopped { 0 } else { record.pid },
+        status: status.word(),
+        bundle: &record.bundle,
+        rootfs: &record.rootfs,
+        created: &record.created,
+        annotations: record.config.get("annotations").filter(|annotations| !annotations.is_null()),
+        owner: "root",
     }
-    state
 }

@@ -16,6 +16,7 @@ mod state;
 mod update;
 
 use crate::command_line::{CommandLine, Verb};
+use crate::copy_up;
 use crate::log::Log;
 use anyhow::{Result, bail};
 
@@ -28,7 +29,7 @@ pub(crate) fn run(line: &CommandLine, log: &Log) -> Result<u8> {
     let root = global.root.as_path();
     match &line.verb {
         Verb::Create(creation) => create::run(global, creation, log).map(|()| 0),
-        Verb::Start { id } => start::run(root, id, log).map(|()| 0),
+        Verb::Start { id } => start::run(root, id).map(|()| 0),
         Verb::State { id } => state::run(root, id).map(|()| 0),
         Verb::Kill { all, id, signal } => kill::run(root, id, signal, *all).map(|()| 0),
         Verb::Delete { force, id } => delete::run(root, id, *force, log).map(|()| 0),
@@ -42,6 +43,7 @@ pub(crate) fn run(line: &CommandLine, log: &Log) -> Result<u8> {
         Verb::Events { stats, interval, id } => events::run(root, id, *stats, interval).map(|()| 0),
         Verb::Features => features::run().map(|()| 0),
         Verb::Spec { bundle, rootless } => spec::run(bundle, *rootless).map(|()| 0),
+        Verb::CopyUp { groups } => copy_up::copy(groups).map(|()| 0),
         Verb::Checkpoint { .. } => bail!("checkpoint is not supported by this runtime yet"),
         Verb::Restore { .. } => bail!("restore is not supported by this runtime yet"),
     }

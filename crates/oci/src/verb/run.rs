@@ -2,9 +2,10 @@
 
 use super::create::{attended, console, make};
 use super::{delete, start};
+use crate::agent::Agent;
 use crate::bundle::Bundle;
 use crate::command_line::{Creation, Global};
-use crate::container::Home;
+use crate::container::{Home, Status};
 use crate::log::Log;
 use crate::session::with_size;
 use anyhow::Result;
@@ -23,13 +24,19 @@ pub(crate) fn run(global: &Global, creation: &Creation, detach: bool, keep: bool
         (Some(session), console)
     };
     let made = make(global, creation, &bundle, console, waits, log)?;
-    let begun = if waits { start::start(&made.home, &made.record, log) } else { made.launched.wait_for_program() };
+    let begun = if waits {
+        start::start(&made.home, &made.record)
+    } else {
+        let filter = bundle.spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
+        let agent = Agent::of(filter, made.record.state(Status::Creating))?;
+        made.launched.wait_for_program(agent.as_ref()).and_then(|()| start::started(&made.record))
+    };
     if let Err(error) = begun {
         delete::clear(made.home, &made.record, log)?;
+        if let Some(session) = session {
+            session.carry_rest();
+        }
         return Err(error);
-    }
-    if !waits {
-        start::started(&made.record, log);
     }
     let (pid, process) = (made.launched.pid, made.launched.process);
     let Some(session) = session.filter(|_| !detach) else {

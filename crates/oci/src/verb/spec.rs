@@ -1,5 +1,6 @@
 //! `spec`: a configuration to begin with, as runc writes it.
 
+use crate::groups;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -12,7 +13,14 @@ pub(crate) fn run(bundle: &Path, rootless: bool) -> Result<()> {
     let path = bundle.join("config.json");
     let file = std::fs::File::options().write(true).create_new(true).open(&path);
     let mut file = file.with_context(|| format!("writing {}", path.display()))?;
-    let text = serde_json::to_string_pretty(&example())?;
+    let mut example = example();
+    // As runc does: where there is version 1 the groups are shown by their whole paths.
+    if groups::find(None, "spec", false)?.is_unified()
+        && let Some(namespaces) = example.pointer_mut("/linux/namespaces").and_then(Value::as_array_mut)
+    {
+        namespaces.push(json!({"type": "cgroup"}));
+    }
+    let text = serde_json::to_string_pretty(&example)?;
     file.write_all(text.as_bytes()).with_context(|| format!("writing {}", path.display()))
 }
 
@@ -37,7 +45,6 @@ fn example() -> Value {
             "resources": {"devices": [{"allow": false, "access": "rwm"}]},
             "namespaces": [
                 {"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"},
-                {"type": "cgroup"},
             ],
             "maskedPaths": [
                 "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",

@@ -3,10 +3,12 @@
 //! What is removed or replaced is moved aside instead of deleted, and what is written over in place is copied before,
 //! shared where the file system can. What only comes is not kept: it is in the live tree.
 
+use crate::change::listing::Listing;
 use crate::change::review::Reviewed;
 use crate::change::{Op, Steps};
 use crate::state::name::TxName;
 use crate::tree::attributes::{Attributes, Moment};
+use crate::tree::content::Digest;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use serde::{Deserialize, Serialize};
@@ -43,10 +45,12 @@ pub(crate) struct Kept {
 pub(crate) struct PartKept {
     /// Each path that it changes, before and after.
     pub entries: Vec<Reviewed>,
-    /// A checksum of the content that each of these has afterwards, where it has a new one.
-    pub contents: Vec<Option<u32>>,
+    /// A digest of the content that each of these has afterwards, where it has a new one and that is not too large.
+    pub contents: Vec<Option<Digest>>,
     /// What the object of each of the last operations was like before, where there was one.
     pub before: Vec<Option<ObjectBefore>>,
+    /// What lies in directories that it removes. Of what is copied nothing is listed: nobody reaches the copies.
+    pub listing: Option<Listing>,
 }
 
 /// What an object was like before, but for its content.
@@ -54,6 +58,70 @@ pub(crate) struct PartKept {
 pub(crate) struct ObjectBefore {
     pub attributes: Attributes,
     pub protection: Protection,
+    pub content: ContentLeft,
+}
+
+/// With which content an object gets back the rights that a commit has taken from it.
+///
+/// A file that the commit gave to somebody was his to write to since, and its size and times his to set. With his
+/// content it must not be root's program again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ContentLeft {
+    /// It gets no other rights, or its content is put back as well.
+    Any,
+    /// This one alone.
+    Only(Digest),
+    /// It is not known: it was too large to be read, or an earlier version of Pando has kept it.
+    Unknown,
+}
+
+/// What an earlier version kept: checksums of contents, which anybody can have another content bear.
+pub(crate) mod with_checksums {
+    use super::{About, ContentLeft};
+    use crate::change::review::Reviewed;
+    use crate::tree::attributes::Attributes;
+    use crate::tree::protection::Protection;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub(crate) struct Kept {
+        pub about: About,
+        pub bytes: u64,
+        pub parts: Vec<PartKept>,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub(crate) struct PartKept {
+        pub entries: Vec<Reviewed>,
+        pub contents: Vec<Option<u32>>,
+        pub before: Vec<Option<ObjectBefore>>,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub(crate) struct ObjectBefore {
+        pub attributes: Attributes,
+        pub protection: Protection,
+    }
+
+    impl From<Kept> for super::Kept {
+        fn from(Kept { about, bytes, parts }: Kept) -> Self {
+            Self { about, bytes, parts: parts.into_iter().map(super::PartKept::from).collect() }
+        }
+    }
+
+    impl From<PartKept> for super::PartKept {
+        fn from(PartKept { entries, contents, before }: PartKept) -> Self {
+            let before = before.into_iter().map(|before| before.map(super::ObjectBefore::from));
+            Self { entries, contents: vec![None; contents.len()], before: before.collect(), listing: None }
+        }
+    }
+
+    impl From<ObjectBefore> for super::ObjectBefore {
+        fn from(ObjectBefore { attributes, protection }: ObjectBefore) -> Self {
+            let content = if attributes.are_of_file() { ContentLeft::Unknown } else { ContentLeft::Any };
+            Self { attributes, protection, content }
+        }
+    }
 }
 
 /// Which place before the commit a place after it is.

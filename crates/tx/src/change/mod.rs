@@ -2,6 +2,7 @@
 
 mod diff;
 pub(crate) mod kept;
+pub(crate) mod listing;
 mod op;
 pub(crate) mod partial;
 mod plan;

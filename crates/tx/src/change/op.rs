@@ -11,7 +11,7 @@ use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The operations on one tree, in the order in which they are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,15 @@ impl Steps {
     /// Whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.stage.is_empty() && self.change.is_empty() && self.finish.is_empty()
+    }
+
+    /// The objects that get new content.
+    pub(crate) fn updated(&self) -> HashSet<&OpTarget> {
+        let updates = self.change.iter().filter_map(|op| match op {
+            Op::Update { target, .. } => Some(target),
+            _ => None,
+        });
+        updates.collect()
     }
 
     /// Has the directories that were made aside be known, by their places to be.
@@ -68,7 +77,7 @@ pub(crate) struct Replaced {
 /// From the commit point on, and before a recovery for as long as that takes, others may have put something else at its
 /// name. What they put there must not get what was meant for it: who can write to a directory would have root's
 /// program, set-user-id too, be his own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum OpTarget {
     /// The root.
     Root,

@@ -13,21 +13,15 @@
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::{CallPath, Tree};
+use crate::tree::content::{Digest, digest};
 use crate::tree::path::TreePath;
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
-use sha2::{Digest as _, Sha256};
-use std::fs::File;
-use std::io::{self, Read};
+use rustix::fs::{FileType, Stat, fstat};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest file whose content is digested, in bytes: that is done before a run and at its commit.
+/// The largest file whose content is digested, in bytes of data: that is done before a run and at its commit.
 const LARGEST: u64 = 64 << 20;
-
-/// How much is read at a time.
-const BUFFER: usize = 128 << 10;
-
-type Digest = [u8; 32];
 
 /// One of them, as it was before the run began.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +79,7 @@ impl FileBaseline {
         let file = CallPath::of(object)?;
         let (attributes, size) = (Attributes::of(&file)?, stat.st_size.cast_unsigned());
         // Where others write to it meanwhile it is the digest of what the file never was, and will not be found again.
-        let content = if size <= LARGEST { Some(digest(&file)?) } else { None };
+        let content = digest(&file, &mut { LARGEST })?;
         Ok(Some(Self { path: path.to_owned(), ino: stat.st_ino, attributes, size, content }))
     }
 
@@ -114,7 +108,7 @@ impl FileBaseline {
         let may_be_apart =
             are_of_others && now.attributes.modified == was && now.stat.st_size.cast_unsigned() == self.size;
         let Some(content) = self.content.filter(|_| may_be_apart) else { return Ok(None) };
-        Ok((digest(now.file)? == content).then_some(ByOthers::Attributes))
+        Ok((digest(now.file, &mut { LARGEST })? == Some(content)).then_some(ByOthers::Attributes))
     }
 }
 
@@ -122,23 +116,12 @@ fn below(path: &Path, part: &OverlayPart) -> Option<TreePath> {
     TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes())
 }
 
-/// What reads it leaves its time of access alone. No more of it is read than may be: others may have it grow meanwhile.
-fn digest(file: &CallPath) -> io::Result<Digest> {
-    let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = File::from(rustix::fs::open(file.text.as_c_str(), flags, Mode::empty())?);
-    let (mut opened, mut digest, mut buffer) = (opened.take(LARGEST + 1), Sha256::new(), vec![0; BUFFER]);
-    loop {
-        match opened.read(&mut buffer)? {
-            0 => return Ok(digest.finalize().into()),
-            count => digest.update(&buffer[..count]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tree::attributes::Moment;
+    use rustix::fs::{Mode, OFlags};
+    use std::fs::File;
 
     fn part_at(live: &Path) -> OverlayPart {
         OverlayPart::new(live.to_owned(), live.join("base"))

@@ -1,24 +1,28 @@
 //! Doing what a journal says: idempotent, so that it is done again from the start after a crash at any point.
 
+mod disarming;
 mod names;
 
+use self::disarming::Armed;
 use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::{planted, step};
 use crate::journal::keep;
+use crate::journal::privileged::Privileged;
 use crate::journal::progress::{Begun, Progress};
 use crate::journal::staging::{BringIn, StagingArea};
 use crate::state::overlay_part::OverlayPart;
 use crate::state::private_place;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
-use crate::tree::content::{bring, fill};
+use crate::tree::content::{Digest, MOST_DIGESTED, bring_data, bring_size, digest, fill};
 use crate::tree::identity::{Identity, is_gone};
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use crate::tree::xattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,6 +40,21 @@ pub struct ApplyError {
     what: String,
     #[source]
     source: io::Error,
+}
+
+/// A directory is none of those in which a user's commit may change names.
+#[derive(Debug, thiserror::Error)]
+#[error("a directory was replaced by one that may not be changed")]
+struct NotWithin;
+
+/// Whether an error of a user's commit says that others, or he himself, have meanwhile put something in its way which
+/// it must not clear away: then the operation is left out, as if that had happened right after it.
+fn is_his_own_matter(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    error.get_ref().is_some_and(|inner| inner.is::<NotWithin>())
+        || matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR))
+        || is_missing(error)
+        || leads_elsewhere(error)
 }
 
 impl ApplyError {
@@ -61,6 +80,12 @@ pub(crate) struct Apply {
     again: bool,
     /// How far the commit is.
     progress: Rc<Progress>,
+    /// The files that the commit itself writes to.
+    written: HashSet<u64>,
+    /// What gets privileges, if it has this content.
+    privileged: Vec<(OpTarget, Option<Digest>)>,
+    /// The directories that names may be changed in, where it is a user's who may not change them everywhere.
+    within: Option<BTreeSet<u64>>,
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -118,7 +143,40 @@ impl Apply {
             replaced: if part.target.is_some() { None } else { kept(keep::REPLACED)? },
             target,
             again,
+            written: steps.change.iter().filter_map(written).collect(),
+            privileged: Vec::new(),
+            within: None,
         })
+    }
+
+    /// The same with the files that get privileges.
+    pub(crate) fn with_privileged<'a>(self, all: impl Iterator<Item = &'a Privileged>, steps: &Steps) -> Self {
+        let of_one = |one: &Privileged| match steps.finish.get(one.op as usize)? {
+            Op::Attributes { target, .. } => Some((target.clone(), one.content)),
+            _ => None,
+        };
+        Self { privileged: all.filter_map(of_one).collect(), ..self }
+    }
+
+    /// The same where names may be changed in these directories alone.
+    pub(crate) fn within(self, directories: Option<BTreeSet<u64>>) -> Self {
+        Self { within: directories, ..self }
+    }
+
+    /// The directory that a path is in, where a name is about to be changed, and that name.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWithin`], where the user whose commit it is was not found to be allowed to change that directory: it has
+    /// taken the place of the one that he may.
+    fn place_to_change<'a>(&self, at: &'a TreePath) -> io::Result<(Rc<OwnedFd>, &'a OsStr)> {
+        let (directory, name) = self.live.place(at)?;
+        if let Some(within) = &self.within
+            && !within.contains(&rustix::fs::fstat(&*directory)?.st_ino)
+        {
+            return Err(io::Error::other(NotWithin));
+        }
+        Ok((directory, name))
     }
 
     fn stage_tree(&self) -> io::Result<&Tree> {
@@ -154,10 +212,15 @@ impl Apply {
 
     /// Everything else.
     pub(crate) fn change(&self, steps: &Steps) -> Result<(), ApplyError> {
-        let operate = |op: &Op| match self.progress.begin_next() {
-            Begun::Done => Ok(()),
-            Begun::Interrupted(size) => self.keep_newer(op, Some(size)).and_then(|()| self.operate(op)),
-            Begun::New => self.keep_newer(op, None).and_then(|()| self.operate(op)),
+        let operate = |op: &Op| {
+            let size = match self.progress.begin_next() {
+                Begun::Done => return Ok(()),
+                Begun::Interrupted(size) => Some(size),
+                Begun::New => None,
+            };
+            step();
+            // Right before it, since others go on.
+            self.keep_newer(op, size).and_then(|()| self.perform(op))
         };
         if planted("wrong-order") {
             return steps.finish.iter().chain(&steps.change).try_for_each(operate);
@@ -168,7 +231,9 @@ impl Apply {
     /// Keeps what others have written after the commit point into what an operation overwrites or takes away. A file
     /// that was written to by a commit that was killed may hold half of that: it has to be larger than it was.
     fn keep_newer(&self, op: &Op, size: Option<u64>) -> Result<(), ApplyError> {
-        let Some(since) = self.progress.since().filter(|_| self.target.is_none()) else { return Ok(()) };
+        // Of what a user's commit overwrites, root makes no copies.
+        let keeps = self.target.is_none() && self.within.is_none();
+        let Some(since) = self.progress.since().filter(|_| keeps) else { return Ok(()) };
         let kept = match op {
             Op::Update { source, target: target @ OpTarget::Known { at, .. }, .. } => {
                 self.keep_content((source, target), at, size, since)
@@ -186,7 +251,17 @@ impl Apply {
 
     fn operate(&self, op: &Op) -> Result<(), ApplyError> {
         step();
+        self.perform(op)
+    }
+
+    fn perform(&self, op: &Op) -> Result<(), ApplyError> {
         let mut done = self.try_to(op);
+        if self.within.is_some() {
+            // What was to be written is never left out.
+            let may_be_left_out = !matches!(op, Op::Update { .. });
+            let is_left_out = may_be_left_out && done.as_ref().is_err_and(is_his_own_matter);
+            return if is_left_out { Ok(()) } else { done.map_err(|source| ApplyError::new(self.words(op), source)) };
+        }
         if let Op::Place { at, .. } | Op::MakeDirectory { at, .. } | Op::Move { at, .. } = op
             && done.as_ref().is_err_and(|error| is_missing(error) || leads_elsewhere(error))
             && self.target.is_none()
@@ -210,9 +285,10 @@ impl Apply {
             | Op::Place { at, .. }
             | Op::MakeDirectory { at, .. }
             | Op::Move { at, .. } => at,
-            Op::StageLink { origin, .. } => {
-                return Protection::default().give(origin.identity.open(&self.live)?.as_fd());
-            }
+            Op::StageLink { origin, .. } => match origin.identity.open(&self.live) {
+                Err(error) if is_gone(&error) && self.target.is_none() => return Ok(()),
+                object => return Protection::default().give(object?.as_fd()),
+            },
             Op::Update { target, .. } | Op::Attributes { target, .. } | Op::Restrict { target, .. } => {
                 let object = self.object(target)?;
                 return object.map_or(Ok(()), |object| Protection::default().give(object.as_fd()));
@@ -272,7 +348,11 @@ impl Apply {
 
     fn stage_link(&self, file: &Identity, slot: u32) -> io::Result<()> {
         // Linked and, in an earlier run, done with? Then it would still be in the stage directory, and not be gone.
-        let object = file.open(&self.live)?;
+        let object = match file.open(&self.live) {
+            // Others have removed its last name since the commit point: there is nothing left to give one more.
+            Err(error) if is_gone(&error) && self.target.is_none() => return Ok(()),
+            object => object?,
+        };
         match rustix::fs::linkat(&object, "", self.stage_tree()?.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -288,8 +368,10 @@ impl Apply {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return self.take_away(at, ino, self.trash_tree()?, slot);
         }
-        let (directory, name) = self.live.place(at)?;
-        Ok(rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?)
+        let ((directory, name), armed) = (self.place_to_change(at)?, self.armed(at, 1)?);
+        rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?;
+        armed.into_iter().for_each(Armed::disarm);
+        Ok(())
     }
 
     fn place(
@@ -314,13 +396,12 @@ impl Apply {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
-        rustix::fs::linkat(
-            self.stage_tree()?.root(),
-            slot_name(slot),
-            self.stage_tree()?.root(),
-            &*copy,
-            AtFlags::empty(),
-        )?;
+        let stage = self.stage_tree()?.root();
+        match rustix::fs::linkat(stage, slot_name(slot), stage, &*copy, AtFlags::empty()) {
+            // It was gone before it could be put aside.
+            Err(Errno::NOENT) if self.target.is_none() => return Ok(()),
+            linked => linked?,
+        }
         step();
         self.put(self.stage_tree()?.root(), &copy, at, over)
     }
@@ -413,11 +494,12 @@ impl Apply {
         found.map(Some)
     }
 
-    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any
-    /// more.
+    /// Whether nothing is left to do to what was put aside: it was done before, with all that comes behind it, or
+    /// others have removed it before it was put there.
     fn was_done(&self, target: &OpTarget) -> io::Result<bool> {
         let OpTarget::Staged(slot) = target else { return Ok(false) };
-        Ok(self.again && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())
+        Ok((self.again || self.target.is_none())
+            && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())
     }
 
     fn protect(&self, target: &OpTarget, protection: Protection, slot: Option<u32>) -> io::Result<()> {
@@ -446,20 +528,23 @@ impl Apply {
         let ino = self.live.ident_of(&object, &stat)?;
         let call = CallPath::of(object)?;
         let open = |flags| rustix::fs::open(call.text.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty());
-        let opened = match open(OFlags::RDWR | OFlags::NONBLOCK) {
-            // Somebody has a lease on it: the kernel takes that away, in its own time (fs.lease-break-time).
-            Err(Errno::AGAIN) => open(OFlags::RDWR),
-            opened => opened,
+        let opened = match (open(OFlags::RDWR | OFlags::NONBLOCK), target) {
+            // Somebody has a lease on what has more than one name, since it was looked at: the kernel takes that away,
+            // in its own time (fs.lease-break-time).
+            (Err(Errno::AGAIN), OpTarget::Staged(_)) => open(OFlags::RDWR),
+            (opened, _) => opened,
         };
         match (opened, target) {
-            // Somebody has executed it since it was looked at.
-            (Err(Errno::TXTBSY), OpTarget::Known { at, .. }) if self.target.is_none() => {
+            // Somebody has executed it since it was looked at, or has taken a lease on it, for which nobody waits.
+            (Err(Errno::TXTBSY | Errno::AGAIN), OpTarget::Known { at, .. }) if self.target.is_none() => {
                 self.replace_executed((self.source(source)?.0, &path), &from, at, ino)
             }
             (opened, _) => {
                 let to = opened?.into();
                 self.progress.writing(stat.st_size.cast_unsigned());
-                bring(&from, &to)
+                bring_data(&from, &to)?;
+                self.keep_appended((&from, &to), target, stat.st_size)?;
+                bring_size(&from, &to)
             }
         }
     }
@@ -491,7 +576,7 @@ impl Apply {
         let place = rustix::fs::openat(upper, &*name, PLACE, Mode::empty())?;
         let attributes = Attributes::new(&stat, xattr::read(&tree.call_path(path)?)?.own);
         attributes.give(&CallPath::of(place)?, Which::All, step)?;
-        let (directory, to) = self.live.place(at)?;
+        let (directory, to) = self.place_to_change(at)?;
         Ok(rustix::fs::renameat(upper, &*name, &*directory, to)?)
     }
 
@@ -520,7 +605,29 @@ impl Apply {
             attributes.modified = modified;
         }
         let Some(object) = self.object(target)? else { return Ok(()) };
-        attributes.give(&CallPath::of(object)?, which, step)
+        let object = CallPath::of(object)?;
+        let Some((_, content)) = self.privileged.iter().find(|(one, _)| one == target) else {
+            return attributes.give(&object, which, step);
+        };
+        let plain = attributes.without_privileges();
+        plain.give(&object, which, step)?;
+        // Its owner is the one to be by now. Who has it open since before can write still, so that it is read again.
+        // What cannot be read without waiting, for a lease, may be anything.
+        let digested = || digest(&object, &mut { MOST_DIGESTED }).ok().flatten();
+        let is_it = || content.is_some() && digested() == *content;
+        if !is_it() {
+            return Ok(());
+        }
+        attributes.give(&object, which, step)?;
+        if is_it() { Ok(()) } else { plain.give(&object, which, step) }
+    }
+}
+
+/// The file that an operation writes to, by the number of its inode.
+fn written(op: &Op) -> Option<u64> {
+    match op {
+        Op::Update { ino, .. } => Some(*ino),
+        _ => None,
     }
 }
 

@@ -19,18 +19,18 @@ use crate::state::private_place;
 use crate::state::target::Target;
 use std::rc::Rc;
 
-/// Commits what was prepared.
-pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
-    let Prepared { file, journal, ordered, .. } = prepared;
+/// Commits what was prepared. `applied` is called as soon as everything is in place, before it is waited for the disk.
+pub(crate) fn commit(prepared: &Prepared, applied: impl FnOnce()) -> Result<(), CommitError> {
+    let Prepared { file, journal, ordered, looked, .. } = prepared;
     if journal.parts.is_empty() {
         return Ok(());
     }
     step();
     let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
     let has_target = journal.parts.iter().any(|(part, _)| part.target.is_some());
-    let progress = if has_target { Progress::default() } else { Progress::begin(file) };
+    let progress = if has_target { Progress::default() } else { Progress::begin(file, *looked) };
     file.publish(journal.durable && !ordered).map_err(failed)?;
-    apply(file, journal, Circumstances { again: false, ordered: *ordered }, progress)
+    apply(file, journal, Circumstances { again: false, ordered: *ordered }, progress, applied)
 }
 
 /// What a commit can rely on when it is applied.
@@ -50,7 +50,7 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
         Progress::take_up(file)
     };
     let progress = taken_up.map_err(|source| ApplyError::new("reading how far the commit is", source))?;
-    apply(file, journal, Circumstances { again: true, ordered: false }, progress)
+    apply(file, journal, Circumstances { again: true, ordered: false }, progress, || ())
 }
 
 fn apply(
@@ -58,20 +58,31 @@ fn apply(
     journal: &Journal,
     circumstances: Circumstances,
     progress: Progress,
+    applied: impl FnOnce(),
 ) -> Result<(), CommitError> {
     let Circumstances { again, ordered } = circumstances;
     let target = journal.parts.iter().find_map(|(part, _)| part.target.as_ref());
     let owner = target.map(Target::owner).transpose();
     let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
     let progress = Rc::new(progress);
+    let within = file.read_within().map_err(|source| ApplyError::new("reading what the commit may change", source))?;
     let trees: Vec<_> = journal
         .parts
         .iter()
-        .filter(|(part, _)| !is_lost_memory(part) && !part.is_gone())
-        .map(|(part, steps)| Ok((Apply::new(part, steps, (again, journal.kept.is_some()), &progress)?, part, steps)))
+        .zip(0..)
+        .filter(|((part, _), _)| !is_lost_memory(part) && !part.is_gone())
+        .map(|((part, steps), number)| {
+            let privileged = journal.privileged.iter().filter(|one| one.part == number);
+            let trees = Apply::new(part, steps, (again, journal.kept.is_some()), &progress)?;
+            // A part that is not spoken of there may be changed nowhere.
+            let directories = |all: &Vec<_>| all.get(number as usize).cloned().unwrap_or_default();
+            let trees = trees.within(within.as_ref().map(directories));
+            Ok((trees.with_privileged(privileged, steps), part, steps))
+        })
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
         do_all(file, &trees)?;
+        applied();
         if journal.durable && !ordered {
             sync(trees.iter().map(|(_, part, _)| *part))?;
         }

@@ -2,16 +2,25 @@
 //! point.
 
 use crate::change::Steps;
-use crate::change::kept::Kept;
+use crate::change::kept::{Kept, with_checksums};
 use crate::crash::{planted, step};
+use crate::journal::privileged::Privileged;
 use crate::state::overlay_part::OverlayPart;
+use crate::tree::content::Digest;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x08";
+const MAGIC: &[u8; 8] = b"PandoTx\x0a";
+
+/// How one began that had checksums of what was kept, and other digests of what is to have privileges.
+const WITH_CHECKSUMS: &[u8; 8] = b"PandoTx\x09";
+
+/// How one began before it said what is to have privileges.
+const WITHOUT_PRIVILEGED: &[u8; 8] = b"PandoTx\x08";
 
 /// How one began before anything was kept for an undo.
 const WITHOUT_KEPT: &[u8; 8] = b"PandoTx\x07";
@@ -31,6 +40,8 @@ pub(crate) struct Journal {
     pub parts: Vec<(OverlayPart, Steps)>,
     /// What is kept so that it can be undone, if anything is.
     pub kept: Option<Kept>,
+    /// The files that get privileges.
+    pub privileged: Vec<Privileged>,
 }
 
 impl Journal {
@@ -41,11 +52,13 @@ impl Journal {
     /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
-        let with_kept = bytes.starts_with(MAGIC);
-        let rest = bytes.strip_prefix(MAGIC).or_else(|| bytes.strip_prefix(WITHOUT_KEPT)).ok_or_else(|| {
-            let others = bytes.starts_with(&MAGIC[..MAGIC.len() - 1]);
-            if others { io::Error::new(io::ErrorKind::InvalidData, OTHERS) } else { damaged() }
-        })?;
+        let of_another = || io::Error::new(io::ErrorKind::InvalidData, OTHERS);
+        let versions = [MAGIC, WITH_CHECKSUMS, WITHOUT_PRIVILEGED, WITHOUT_KEPT];
+        let version = versions
+            .into_iter()
+            .find(|version| bytes.starts_with(*version))
+            .ok_or_else(|| if bytes.starts_with(&MAGIC[..MAGIC.len() - 1]) { of_another() } else { damaged() })?;
+        let rest = &bytes[version.len()..];
         let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
         let (length, body) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
         let whole =
@@ -53,11 +66,24 @@ impl Journal {
         if !whole {
             return Err(damaged());
         }
-        if with_kept {
-            return postcard::from_bytes(body).map_err(|_| damaged());
-        }
-        let (durable, parts) = postcard::from_bytes(body).map_err(|_| damaged())?;
-        Ok(Self { durable, parts, kept: None })
+        // Whatever is left over belongs to another version.
+        let whole = match version {
+            MAGIC => understood(body),
+            WITH_CHECKSUMS => match understood::<(_, _, _, Vec<(u32, u32, Digest)>)>(body) {
+                // What it says of their content only that version can tell.
+                Some((.., privileged)) if !privileged.is_empty() => return Err(of_another()),
+                read => read.map(|(durable, parts, kept, _)| Self::unprivileged(durable, parts, kept)),
+            },
+            WITHOUT_PRIVILEGED => {
+                understood(body).map(|(durable, parts, kept)| Self::unprivileged(durable, parts, kept))
+            }
+            _ => understood(body).map(|(durable, parts)| Self::unprivileged(durable, parts, None)),
+        };
+        whole.ok_or_else(damaged)
+    }
+
+    fn unprivileged(durable: bool, parts: Vec<(OverlayPart, Steps)>, kept: Option<with_checksums::Kept>) -> Self {
+        Self { durable, parts, kept: kept.map(Kept::from), privileged: Vec::new() }
     }
 
     /// What stands before a body.
@@ -82,6 +108,11 @@ impl Journal {
         }
         self
     }
+}
+
+/// What a whole body says.
+fn understood<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
+    postcard::take_from_bytes(body).ok().filter(|(_, rest)| rest.is_empty()).map(|(whole, _)| whole)
 }
 
 /// Where the journal of a transaction lies.
@@ -132,6 +163,26 @@ impl JournalFile {
         file.write_all(&body)?;
         step();
         Ok(file)
+    }
+
+    fn within(&self) -> PathBuf {
+        self.directory.join("within")
+    }
+
+    /// Writes down in which directories of each part, by their inodes, the commit may change names. It is on the disk
+    /// before the journal gets its name: without it there are no limits.
+    pub(crate) fn write_within(&self, within: &[BTreeSet<u64>]) -> io::Result<()> {
+        let mut file = File::create(self.within())?;
+        file.write_all(&postcard::to_stdvec(within).map_err(io::Error::other)?)?;
+        file.sync_all()
+    }
+
+    /// What was written down of that, if anything was.
+    pub(crate) fn read_within(&self) -> io::Result<Option<Vec<BTreeSet<u64>>>> {
+        match std::fs::read(self.within()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            bytes => postcard::from_bytes(&bytes?).map(Some).map_err(io::Error::other),
+        }
     }
 
     /// Deletes one that is written and has not got its name.
@@ -227,7 +278,11 @@ fn read_at(path: &Path) -> io::Result<Option<Journal>> {
 mod tests {
     use super::*;
     use crate::change::Op;
+    use crate::change::kept::{About, ContentLeft, ObjectBefore};
+    use crate::tree::attributes::{Attributes, Moment};
+    use crate::tree::confined::CallPath;
     use crate::tree::path::TreePath;
+    use crate::tree::protection::Protection;
 
     fn journal() -> Journal {
         let steps = Steps {
@@ -241,7 +296,7 @@ mod tests {
             ..Steps::default()
         };
         let part = OverlayPart::new("/".into(), "/base".into());
-        Journal { durable: true, parts: vec![(part, steps)], kept: None }
+        Journal { durable: true, parts: vec![(part, steps)], kept: None, privileged: Vec::new() }
     }
 
     #[test]
@@ -265,6 +320,48 @@ mod tests {
         let mut whole = [&Journal::head(&body)[..], &body].concat();
         whole[..8].copy_from_slice(WITHOUT_KEPT);
         assert_eq!(Journal::from_bytes(&whole).unwrap(), journal());
+    }
+
+    #[test]
+    fn one_that_says_nothing_of_privileges_is_read() {
+        let Journal { durable, parts, kept, .. } = journal();
+        let body = postcard::to_stdvec(&(durable, &parts, &kept)).unwrap();
+        let mut whole = [&Journal::head(&body)[..], &body].concat();
+        whole[..8].copy_from_slice(WITHOUT_PRIVILEGED);
+        assert_eq!(Journal::from_bytes(&whole).unwrap(), journal());
+    }
+
+    #[test]
+    fn one_with_checksums_gives_no_rights_back() {
+        let Journal { durable, parts, .. } = journal();
+        let directory = tempfile::tempdir().unwrap();
+        let object = |path: &Path| {
+            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+            CallPath::of(rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap()).unwrap()
+        };
+        std::fs::write(directory.path().join("file"), "content").unwrap();
+        let before = |path: &Path| {
+            let attributes = Attributes::of(&object(path)).unwrap();
+            Some(with_checksums::ObjectBefore { attributes, protection: Protection::default() })
+        };
+        let before = vec![before(directory.path()), before(&directory.path().join("file")), None];
+        let part = with_checksums::PartKept { entries: Vec::new(), contents: vec![Some(7), None], before };
+        let about =
+            About { name: "run-1".parse().unwrap(), command: Vec::new(), when: Moment::now(), uid: 0, undoes: None };
+        let kept = Some(with_checksums::Kept { about, bytes: 7, parts: vec![part] });
+        let whole = |privileged: Vec<(u32, u32, Digest)>| {
+            let body = postcard::to_stdvec(&(durable, &parts, &kept, privileged)).unwrap();
+            let mut whole = [&Journal::head(&body)[..], &body].concat();
+            whole[..8].copy_from_slice(WITH_CHECKSUMS);
+            whole
+        };
+        let read = Journal::from_bytes(&whole(Vec::new())).unwrap().kept.unwrap();
+        let content = |before: &Option<ObjectBefore>| before.as_ref().map(|before| before.content);
+        let contents: Vec<_> = read.parts[0].before.iter().map(content).collect();
+        assert_eq!(contents, [Some(ContentLeft::Any), Some(ContentLeft::Unknown), None]);
+        assert_eq!(read.parts[0].contents, [None, None]);
+        let refused = Journal::from_bytes(&whole(vec![(0, 0, [7; 32])])).unwrap_err();
+        assert_eq!(refused.to_string(), OTHERS);
     }
 
     #[test]

@@ -2,17 +2,18 @@
 //! afterwards, and a copy of what is about to be written over. What is removed or replaced is moved aside when the
 //! commit is applied; out of a target nothing can be moved, so that it is copied now, while the target stands still.
 
-use crate::change::kept::{About, Kept, MovedPlaces, ObjectBefore, PartKept};
+use crate::change::kept::{About, ContentLeft, Kept, MovedPlaces, ObjectBefore, PartKept};
+use crate::change::listing::Listing;
 use crate::change::review::Reviewed;
-use crate::change::{Op, OpTarget, Replaced, Steps};
+use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::step;
 use crate::journal::commit_error::CommitError;
 use crate::state::overlay_part::{ENTRY, OverlayPart};
 use crate::state::private_place;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
-use crate::tree::content::{checksum, fill};
-use crate::tree::copying::Copying;
+use crate::tree::content::{Digest, MOST_DIGESTED, digest, fill};
+use crate::tree::copying::{Copying, Original, whatever};
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use crate::validate::change_set::PartChanges;
@@ -67,34 +68,27 @@ fn keep_part(part: &OverlayPart, steps: &Steps, entries: Vec<Reviewed>) -> io::R
     if part.target.is_some() {
         keeping.copy_what_goes()?;
     }
-    let (upper, index) = (Tree::open(&part.upper())?, part.index());
-    let index = index.exists().then(|| Tree::open(&index)).transpose()?;
-    let content = |entry: &Reviewed| -> io::Result<Option<u32>> {
-        // A file that only got another name has its content elsewhere.
-        if !entry.content || entry.new.is_none() || entry.bytes == 0 {
-            return Ok(None);
-        }
-        let file = match (entry.in_index(), &index) {
-            (Some(path), Some(index)) => index.file(path, false)?,
-            _ => upper.file(&entry.path, false)?,
-        };
-        checksum(&file).map(Some)
-    };
-    let contents = entries.iter().map(content).collect::<io::Result<_>>()?;
-    let before = steps.finish.iter().map(|op| keeping.before(op)).collect::<io::Result<_>>()?;
-    Ok(PartKept { entries, contents, before })
+    // Rights first: without a digest these are not given back.
+    let (mut budget, updated) = (MOST_DIGESTED, steps.updated());
+    let before = steps.finish.iter().map(|op| keeping.before(op, &updated, &mut budget)).collect::<io::Result<_>>()?;
+    let contents = entries.iter().map(|entry| keeping.content(entry, &mut budget)).collect::<io::Result<_>>()?;
+    Ok(PartKept { entries, contents, before, listing: keeping.listing()? })
 }
 
 struct Keeping<'a> {
     part: &'a OverlayPart,
     steps: &'a Steps,
     live: Tree,
+    upper: Tree,
+    index: Option<Tree>,
     places: MovedPlaces,
 }
 
 impl<'a> Keeping<'a> {
     fn new(part: &'a OverlayPart, steps: &'a Steps) -> io::Result<Self> {
-        Ok(Self { part, steps, live: part.live_tree()?, places: MovedPlaces::of(steps) })
+        let (upper, index) = (Tree::open(&part.upper())?, part.index());
+        let index = index.exists().then(|| Tree::open(&index)).transpose()?;
+        Ok(Self { part, steps, live: part.live_tree()?, upper, index, places: MovedPlaces::of(steps) })
     }
 
     /// How many bytes of the disk it takes to keep what goes.
@@ -158,11 +152,36 @@ impl<'a> Keeping<'a> {
         }
     }
 
-    fn before(&self, op: &Op) -> io::Result<Option<ObjectBefore>> {
-        let Op::Attributes { target, .. } = op else { return Ok(None) };
+    fn before(&self, op: &Op, updated: &HashSet<&OpTarget>, budget: &mut u64) -> io::Result<Option<ObjectBefore>> {
+        let Op::Attributes { target, source, .. } = op else { return Ok(None) };
         let Some(object) = self.object(target)? else { return Ok(None) };
         let object = CallPath::of(object)?;
-        Ok(Some(ObjectBefore { attributes: Attributes::of(&object)?, protection: Protection::of(&object)? }))
+        let attributes = Attributes::of(&object)?;
+        let after = match (source, &self.index) {
+            (Source::Index(path), Some(index)) => index.object(path)?,
+            (Source::Index(path) | Source::Upper(path), _) => self.upper.object(path)?,
+        };
+        let gets_rights_back = attributes.are_of_file()
+            && !updated.contains(target)
+            && !attributes.is_same_but_for_time(&Attributes::of(&CallPath::of(after)?)?);
+        // Others have not written to it, or it will be found out before the commit point.
+        let content = match gets_rights_back.then(|| digest(&object, budget)).transpose()? {
+            None => ContentLeft::Any,
+            Some(digest) => digest.map_or(ContentLeft::Unknown, ContentLeft::Only),
+        };
+        Ok(Some(ObjectBefore { attributes, protection: Protection::of(&object)?, content }))
+    }
+
+    /// The digest of the new content of an entry. A file that only got another name has its content elsewhere.
+    fn content(&self, entry: &Reviewed, budget: &mut u64) -> io::Result<Option<Digest>> {
+        if !entry.content || entry.new.is_none() || entry.bytes == 0 {
+            return Ok(None);
+        }
+        let file = match (entry.in_index(), &self.index) {
+            (Some(path), Some(index)) => index.object(path)?,
+            _ => self.upper.object(&entry.path)?,
+        };
+        digest(&CallPath::of(file)?, budget)
     }
 
     /// Copies what is about to be written over.
@@ -186,14 +205,51 @@ impl<'a> Keeping<'a> {
         Ok(())
     }
 
-    /// Copies what is about to be removed and replaced. What is moved out of it before is no part of it.
-    fn copy_what_goes(&self) -> io::Result<()> {
-        let kept = Tree::open(&self.part.kept())?;
+    /// Directories that are moved out of others before these are removed.
+    fn moved(&self) -> HashSet<TreePath> {
         let moved = self.steps.stage.iter().filter_map(|op| match op {
             Op::StageDirectory { from, .. } => Some(from.clone()),
             _ => None,
         });
-        let copier = Copier { live: &self.live, kept: &kept, moved: moved.collect(), known: RefCell::default() };
+        moved.collect()
+    }
+
+    /// Lists what lies in directories that are about to be removed, where it is moved aside. What others do there from
+    /// now on is a conflict until the commit point, and is told from it after that.
+    fn listing(&self) -> io::Result<Option<Listing>> {
+        if self.part.target.is_some() {
+            return Ok(None);
+        }
+        let staged = self.steps.stage.iter().filter_map(|op| match op {
+            Op::StageLink { origin, .. } => Some(origin.ino),
+            _ => None,
+        });
+        let (moved, staged): (_, HashSet<u64>) = (self.moved(), staged.collect());
+        let (mut listing, mut left) = (Listing::default(), Vec::new());
+        for op in &self.steps.change {
+            let Op::Remove { at, slot, .. } = op else { continue };
+            let (from, kept) = (self.places.name_before(at), place(REMOVED, u64::from(*slot)));
+            let Some(stat) = there(self.live.look(&from))?.filter(is_directory) else { continue };
+            left.push((from, listing.add(None, kept.as_path().as_os_str(), &stat, false)));
+            while let Some((directory, number)) = left.pop() {
+                for name in there(self.live.names(&directory).map(Some))?.unwrap_or_default() {
+                    let path = directory.join(&name);
+                    let Some(stat) = there(self.live.look(&path))?.filter(|_| !moved.contains(&path)) else { continue };
+                    let lives_on = stat.st_nlink > 1 || staged.contains(&stat.st_ino);
+                    let number = listing.add(Some(number), &name, &stat, lives_on);
+                    if is_directory(&stat) {
+                        left.push((path, number));
+                    }
+                }
+            }
+        }
+        Ok(Some(listing))
+    }
+
+    /// Copies what is about to be removed and replaced. What is moved out of it before is no part of it.
+    fn copy_what_goes(&self) -> io::Result<()> {
+        let kept = Tree::open(&self.part.kept())?;
+        let copier = Copier { live: &self.live, kept: &kept, moved: self.moved(), known: RefCell::default() };
         for op in &self.steps.change {
             let (at, to) = match op {
                 Op::Remove { at, slot, .. } => (at, place(REMOVED, u64::from(*slot))),
@@ -233,34 +289,39 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     fn copy(&self, from: &TreePath, to: &TreePath) -> io::Result<()> {
-        let Some(stat) = there(self.live.look(from))? else { return Ok(()) };
+        let Some(original) = there(Original::open(self.live, from).map(Some))? else { return Ok(()) };
         if self.moved.contains(from) {
             return Ok(());
         }
-        let several =
-            |copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath| self.several(copying, from, stat, to);
-        let copying =
-            Copying { from: self.live, to: self.kept, attributes: &|_| (), with_marks: false, several: &several };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            return copying.copy(from, &stat, to);
+        let several = |copying: &Copying<'_>, from: &TreePath, original: &Original, to: &TreePath| {
+            self.several(copying, from, original, to)
+        };
+        let (attributes, several, admits) = (&|_: &mut Attributes| (), &several, &whatever);
+        let copying = Copying { from: self.live, to: self.kept, attributes, with_marks: false, several, admits };
+        if original.kind() != FileType::Directory {
+            return copying.copy(from, &original, to);
         }
         let (parent, name) = self.kept.place(to)?;
         rustix::fs::mkdirat(&*parent, name, Mode::RWXU)?;
-        for name in there(self.live.names(from).map(Some))?.unwrap_or_default() {
+        for name in original.names()? {
             self.copy(&from.join(&name), &to.join(&name))?;
         }
-        copying.attributes(from, &stat, to)
+        copying.attributes(&original, to)
     }
 
-    fn several(&self, copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        let ino = self.live.ident(from, stat)?;
+    fn several(&self, copying: &Copying<'_>, from: &TreePath, original: &Original, to: &TreePath) -> io::Result<()> {
+        let ino = original.ident(self.live)?;
         if let Some(known) = self.known.borrow().get(&ino) {
             let ((parent, name), (new_parent, new)) = (self.kept.place(known)?, self.kept.place(to)?);
             return Ok(rustix::fs::linkat(&*parent, name, &*new_parent, new, AtFlags::empty())?);
         }
         self.known.borrow_mut().insert(ino, to.clone());
-        copying.file(from, stat, to)
+        copying.file(from, original, to)
     }
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 fn held(object: &OwnedFd) -> io::Result<u64> {

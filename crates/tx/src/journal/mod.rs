@@ -7,5 +7,6 @@ pub(crate) mod file;
 pub(crate) mod keep;
 pub(crate) mod order;
 pub(crate) mod prepare;
+mod privileged;
 pub(crate) mod progress;
 pub(crate) mod staging;

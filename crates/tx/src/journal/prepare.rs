@@ -8,6 +8,7 @@ use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::keep;
 use crate::journal::order;
+use crate::journal::privileged;
 use crate::journal::staging::StagingArea;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
@@ -15,9 +16,11 @@ use crate::tree::confined::Tree;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
 use crate::validate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, revalidate};
+use crate::validate::permission;
+use pando_kernel::process::user_rights::UserIds;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -32,6 +35,11 @@ const PLENTY: u64 = 1 << 30;
 /// The directories where a commit in a target puts things aside, and what lies in them for a moment.
 const NAMES_ASIDE: u64 = 8;
 
+/// The directories of each part that a commit changes names in, as its user may.
+fn within(user: &UserIds, journal: &Journal) -> Result<Vec<BTreeSet<u64>>, CommitError> {
+    journal.parts.iter().map(|(part, steps)| permission::judge(user, part, steps)).collect()
+}
+
 /// A commit that is ready: its journal is written, and lacks nothing but its name.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -41,6 +49,8 @@ pub(crate) struct Prepared {
     pub(crate) ordered: bool,
     /// How many bytes it would take to keep what it takes away, where that is more than may be kept.
     pub(crate) too_large: Option<u64>,
+    /// When it was last looked at what others have changed.
+    pub(crate) looked: Option<Moment>,
     /// What was found on each part.
     found: Vec<(OverlayPart, Source)>,
 }
@@ -48,19 +58,21 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its state directory must be
     /// held until it is committed.
-    /// `keep` says who makes it and how many bytes it may take to keep what an undo needs.
+    /// `keep` says who makes it and how many bytes it may take to keep what an undo needs; `user`, whose rights it must
+    /// be within.
     pub(crate) fn new(
         directory: &Path,
         parts: Vec<PartChanges>,
         durable: bool,
         keep: Option<(About, u64)>,
+        user: Option<&UserIds>,
     ) -> Result<Self, CommitError> {
         let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
         let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
-        let mut journal = Journal { durable, parts: Vec::new(), kept: None };
+        let mut journal = Journal { durable, parts: Vec::new(), kept: None, privileged: Vec::new() };
         let file = JournalFile::of(directory);
         if parts.is_empty() {
-            return Ok(Self { file, journal, ordered: false, found, too_large: None });
+            return Ok(Self { file, journal, ordered: false, found, too_large: None, looked: None });
         }
         parts.iter().try_for_each(make_room)?;
         let mut too_large = None;
@@ -74,11 +86,17 @@ impl Prepared {
         parts.iter_mut().filter(|part| part.part.target.is_none()).try_for_each(make_directories)?;
         step();
         let ordered = if durable { order::new_files(directory, &parts) } else { None };
-        for PartChanges { part, steps, source, .. } in parts {
+        for (number, PartChanges { part, steps, source, .. }) in (0..).zip(parts) {
+            let privileged = privileged::among(number, &part, &steps);
+            let what = || format!("reading what gets privileges on {}", part.live.display());
+            journal.privileged.extend(privileged.map_err(|source| CommitError::Prepare { what: what(), source })?);
             found.push((part.clone(), source));
             journal.parts.push((part, steps));
         }
         let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
+        if let Some(user) = user {
+            file.write_within(&within(user, &journal)?).map_err(failed)?;
+        }
         // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal
         // itself.
         let forgets = durable && planted("no-fdatasync");
@@ -95,7 +113,7 @@ impl Prepared {
             }
             None => sync_all(&journal, &written)?,
         }
-        Ok(Self { file, journal, ordered: ordered.is_some(), found, too_large })
+        Ok(Self { file, journal, ordered: ordered.is_some(), found, too_large, looked: None })
     }
 
     /// Gives back what preparing took, where the commit is not to be.
@@ -118,8 +136,17 @@ impl Prepared {
         self.journal.parts.iter().try_for_each(|(part, steps)| leaves_what_is_in_use(part, steps))
     }
 
+    /// Fails where its user could not do it himself any more.
+    pub(crate) fn is_allowed_still(&self, user: &UserIds) -> Result<(), CommitError> {
+        let failed = |source| CommitError::Prepare { what: "reading what the commit may change".into(), source };
+        let changed = || io::Error::other("directories were replaced while it was prepared");
+        let same = self.file.read_within().map_err(failed)?.unwrap_or_default() == within(user, &self.journal)?;
+        if same || self.journal.parts.is_empty() { Ok(()) } else { Err(failed(changed())) }
+    }
+
     /// Whether still nobody is in conflict with it.
-    pub(crate) fn revalidate(&self, begun: Moment, basis: impl FnOnce() -> Basis) -> Result<(), CommitError> {
+    pub(crate) fn revalidate(&mut self, begun: Moment, basis: impl FnOnce() -> Basis) -> Result<(), CommitError> {
+        self.looked = Some(Moment::now());
         // One that changes nothing was over when it was validated.
         if self.journal.parts.is_empty() { Ok(()) } else { revalidate(&self.found, begun, &basis()) }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Progress {
     /// The operation that was under way when an earlier process was killed, where that is known: those before it are
     /// done.
     interrupted: Option<Noted>,
-    /// From when on a change by others is one of after the commit point.
+    /// From when on a change by others is one that was not validated any more.
     since: Option<Moment>,
     /// The next operation.
     next: Cell<u64>,
@@ -47,14 +47,15 @@ pub(crate) enum Begun {
 }
 
 impl Progress {
-    /// Begins to note. Where that cannot be done the commit goes on all the same.
-    pub(crate) fn begin(journal: &JournalFile) -> Self {
+    /// Begins to note. Where that cannot be done the commit goes on all the same. What others have changed was last
+    /// compared at `looked`.
+    pub(crate) fn begin(journal: &JournalFile, looked: Option<Moment>) -> Self {
         let noted = boot().and_then(|boot| {
             let file = File::options().read(true).write(true).create_new(true).open(journal.progress())?;
             file.write_all_at(&beginning(&boot), 0)?;
             Ok(file)
         });
-        Self { file: noted.ok(), ..Self::default() }
+        Self { file: noted.ok(), since: looked, ..Self::default() }
     }
 
     /// Takes up what an earlier process has noted. After a loss of power what it says may be on the disk, and what was
@@ -73,12 +74,12 @@ impl Progress {
                 file.write_all_at(&beginning(&boot), 0)?;
                 (Some(file), None, powered_on(committed))
             }
-            None => (Self::begin(journal).file, None, powered_on(committed)),
+            None => (Self::begin(journal, None).file, None, powered_on(committed)),
         };
         Ok(Self { file, interrupted, since: Some(since), next: Cell::new(0) })
     }
 
-    /// From when on a change by others is one of after the commit point; nothing where nobody had the time.
+    /// From when on a change by others is one that was not validated any more; nothing where nobody else runs.
     pub(crate) fn since(&self) -> Option<Moment> {
         self.since
     }
@@ -154,7 +155,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let journal = JournalFile::of(directory.path());
         std::fs::write(journal.path(), "").unwrap();
-        let first = Progress::begin(&journal);
+        let first = Progress::begin(&journal, None);
         assert!(first.since().is_none());
         assert_eq!([(); 3].map(|()| first.begin_next()), [Begun::New; 3]);
         first.writing(77);

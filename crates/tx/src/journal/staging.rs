@@ -6,7 +6,7 @@ use crate::crash::step;
 use crate::state::target::Target;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::Tree;
-use crate::tree::copying::Copying;
+use crate::tree::copying::{Copying, Original, whatever};
 use crate::tree::inner_ids;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
@@ -158,7 +158,7 @@ impl BringIn<'_> {
             return Ok(());
         }
         self.remove("new")?;
-        self.copy(at, stat, &name("new"))?;
+        self.copy(at, &name("new"))?;
         step();
         let (to, to_name) = self.live.place(at)?;
         rustix::fs::renameat(self.stage.root(), "new", &*to, to_name)?;
@@ -176,20 +176,22 @@ impl BringIn<'_> {
     }
 
     /// Copies an object of the upper directory to `to` in the stage.
-    fn copy(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
+    fn copy(&self, from: &TreePath, to: &TreePath) -> io::Result<()> {
         let attributes = |attributes: &mut Attributes| self.aside.translate(attributes);
-        let several =
-            |copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath| self.link(copying, from, stat, to);
-        let (attributes, several) = (&attributes, &several);
-        Copying { from: self.upper, to: self.stage, attributes, with_marks: false, several }.copy(from, stat, to)
+        let several = |copying: &Copying<'_>, from: &TreePath, original: &Original, to: &TreePath| {
+            self.link(copying, from, original, to)
+        };
+        let (attributes, several, admits) = (&attributes, &several, &whatever);
+        let copying = Copying { from: self.upper, to: self.stage, attributes, with_marks: false, several, admits };
+        copying.copy(from, &Original::open(self.upper, from)?, to)
     }
 
     /// One of several names of a file: the file is copied once, to a name of its own in the stage.
-    fn link(&self, copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        let kept = name(&format!("file-{}", stat.st_ino));
+    fn link(&self, copying: &Copying<'_>, from: &TreePath, original: &Original, to: &TreePath) -> io::Result<()> {
+        let kept = name(&format!("file-{}", original.stat.st_ino));
         if self.stage.look(&kept)?.is_none() {
             self.remove("half")?;
-            copying.file(from, stat, &name("half"))?;
+            copying.file(from, original, &name("half"))?;
             rustix::fs::renameat(self.stage.root(), "half", self.stage.root(), kept.as_path())?;
         }
         let (parent, new) = self.stage.place(to)?;

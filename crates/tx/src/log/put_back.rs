@@ -1,14 +1,14 @@
 //! What a commit did, undone in the view of a transaction: its operations in reverse, each taken back, but for what
 //! somebody has changed since. The transaction is validated and committed like any other.
 
-use super::as_left::{Since, changed_since};
+use super::as_left::{Since, changed_since, of_content};
 use super::entries::Entry;
 use super::held_files::{HeldFiles, has_no_directory};
 use super::lifted::Lifted;
 use crate::change::kept::{MovedPlaces, ObjectBefore, PartKept};
 use crate::change::review::{Ids, Look};
 use crate::change::selection::on_part;
-use crate::change::{Op, OpTarget, Replaced, Steps};
+use crate::change::{Op, OpTarget, Replaced, Sign, Steps};
 use crate::journal::keep::{CONTENT, REMOVED, REPLACED, open, place};
 use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
@@ -19,6 +19,7 @@ use crate::tree::content::bring;
 use crate::tree::inner_ids;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
+use pando_kernel::file::confined::{Links, Root};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
@@ -85,18 +86,26 @@ fn on_part_of(
     kept: &PartKept,
     images: &Path,
 ) -> io::Result<BTreeMap<TreePath, Since>> {
-    let view = Path::new("/proc").join(record.holder.to_string()).join("root");
-    let view = view.join(now.live.strip_prefix("/").unwrap_or(&now.live)).join(".");
-    let (view, upper, images) = (Tree::open(&view)?, Tree::open(&now.upper())?, open(images)?);
+    // It is not opened for reading: in a view that would count as a listing of it.
+    let root = record.holder().opened(|pid| Ok(Root::of_process(pid)?))?;
+    let view = Tree::opened(root.place(&now.live, Links::Followed)?.into(), &now.live, false);
+    let (upper, images) = (Tree::open(&now.upper())?, open(images)?);
     let ids = now.target.clone().zip(then.target.as_ref());
     let ids = ids.map(|(now, then)| Target { began_with: then.first_id, ..now });
     let _owner = now.target.as_ref().map(Target::owner).transpose()?;
-    let standing = changed_since(kept, &view, Ids::of(now.target.as_ref()))?;
-    lift_all(&view, kept)?;
+    let standing = changed_since(kept, steps, &view, Ids::of(now.target.as_ref()))?;
+    lift_all(&view, kept, &standing)?;
     let root = Moment::modified(&view.stat(&TreePath::ROOT)?);
     let times = TimesLeft::of(&view, steps)?;
     let lifted = Lifted::new(&view);
-    let files = HeldFiles::hold(&view, &upper, &images, &lifted, (steps, &standing), now.target.is_some())?;
+    let files = HeldFiles::hold(
+        &view,
+        &upper,
+        &images,
+        &lifted,
+        (steps, &standing),
+        (kept.listing.as_ref(), now.target.is_some()),
+    )?;
     let mut reverse = Reverse {
         view: &view,
         images: &images,
@@ -127,10 +136,12 @@ fn on_part_of(
     Ok(reverse.standing)
 }
 
-/// Lifts the protection of what the commit has protected: it is given again at the end to what had one before.
-fn lift_all(view: &Tree, kept: &PartKept) -> io::Result<()> {
+/// Lifts the protection of what the commit has protected: it is given again at the end to what had one before. What
+/// stands keeps its own.
+fn lift_all(view: &Tree, kept: &PartKept, standing: &BTreeMap<TreePath, Since>) -> io::Result<()> {
     let is_protected = |look: &Look| !look.protection().is_empty();
-    for entry in kept.entries.iter().filter(|entry| entry.new.as_ref().is_some_and(is_protected)) {
+    let lifted = kept.entries.iter().filter(|entry| !standing.contains_key(&entry.path));
+    for entry in lifted.filter(|entry| entry.new.as_ref().is_some_and(is_protected)) {
         if let Some(object) = there(view.object(&entry.path))? {
             Protection::default().give(object.as_fd())?;
         }
@@ -215,7 +226,7 @@ impl Reverse<'_> {
     }
 
     /// The same of files that the commit changed by names which it then took away.
-    fn names_alone(&self, steps: &Steps) -> io::Result<()> {
+    fn names_alone(&mut self, steps: &Steps) -> io::Result<()> {
         let inode = |number: &u32| {
             steps.stage.iter().find_map(|op| match op {
                 Op::StageLink { origin, slot } if slot == number => Some(origin.ino),
@@ -230,13 +241,21 @@ impl Reverse<'_> {
                 self.content(&at, ino)?;
             }
         }
+        let updated = steps.updated();
+        let mut changed = Vec::new();
         for (op, before) in steps.finish.iter().zip(&self.kept.before) {
-            if let (Op::Attributes { target: OpTarget::Staged(number), .. }, Some(before)) = (op, before)
+            if let (Op::Attributes { target: target @ OpTarget::Staged(number), .. }, Some(before)) = (op, before)
                 && let Some((at, _)) = place(number)
             {
-                self.give(&at, before, Which::All)?;
+                // The file lives on, and others may have written to it by its other names.
+                let since = if updated.contains(target) { None } else { of_content(before, self.view.object(&at)?)? };
+                match since {
+                    Some(since) => changed.push((at, since)),
+                    None => self.give(&at, before, Which::All)?,
+                }
             }
         }
+        self.standing.extend(changed);
         Ok(())
     }
 
@@ -339,7 +358,10 @@ impl Reverse<'_> {
                 self.standing.insert(at.clone(), Since::NoDirectory);
                 Ok(())
             }
-            restored => restored,
+            restored => {
+                self.standing.extend(restored?);
+                Ok(())
+            }
         }
     }
 
@@ -368,8 +390,10 @@ impl Reverse<'_> {
                 OpTarget::Known { at, .. } | OpTarget::Brought { at, .. } if !self.stands(at) => self.places.before(at),
                 OpTarget::Known { .. } | OpTarget::Brought { .. } | OpTarget::Staged(_) => continue,
             };
+            // A directory may be there again where the commit had put a file: that has its own attributes.
             let found = there(self.view.stat(&at))?;
-            if found.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
+            let is_there = found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+            if !is_there || !before.attributes.are_of_directory() || self.stands(&at) {
                 continue;
             }
             match (which, is_left) {
@@ -390,11 +414,12 @@ impl Reverse<'_> {
             if !directory.is_within(&at) {
                 continue;
             }
-            let image = place(REMOVED, u64::from(*slot));
-            let image = directory.parts().skip(at.depth()).fold(image, |image, name| image.join(name));
-            if let (Some(stat), Some(object)) = (there(self.images.stat(&image))?, there(self.view.object(directory))?)
+            let removed = place(REMOVED, u64::from(*slot));
+            let image = directory.parts().skip(at.depth()).fold(removed.clone(), |image, name| image.join(name));
+            if let (Some(time), Some(object)) =
+                (self.files.time_of(&removed, &image)?, there(self.view.object(directory))?)
             {
-                Attributes::give_time(&object, Moment::modified(&stat))?;
+                Attributes::give_time(&object, time)?;
             }
         }
         Ok(())
@@ -404,7 +429,17 @@ impl Reverse<'_> {
     fn protect_all(&self) -> io::Result<()> {
         for entry in &self.kept.entries {
             let Some(old) = entry.old.as_ref().filter(|old| !old.protection().is_empty()) else { continue };
-            let at = entry.moved_from.clone().unwrap_or_else(|| self.places.before(&entry.path));
+            let at = if entry.replaced || entry.sign == Sign::Removed {
+                // The object that was at the name, whatever has come there since.
+                self.places.name_before(&entry.path)
+            } else if let Some(from) = entry.moved_from.as_ref().or(entry.linked_to.as_ref()) {
+                from.clone()
+            } else if entry.sign == Sign::Added {
+                // A file that has got this name and has others, which nobody knows: it loses this one.
+                continue;
+            } else {
+                self.places.before(&entry.path)
+            };
             if !self.stands(&entry.path)
                 && let Some(object) = there(self.view.object(&at))?
             {

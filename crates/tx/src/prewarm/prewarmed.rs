@@ -164,7 +164,7 @@ impl Drop for Site {
 }
 
 /// What a view was made of, beside the mounts, and where it was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Outside {
     /// What the maker and whoever takes it must have in common.
     namespaces: Vec<PathBuf>,
@@ -211,14 +211,45 @@ impl Outside {
 }
 
 impl Prewarmed {
-    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a
-    /// thread. `before` is who was [still](Self::still) when another was made.
+    /// Makes one ahead; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and
+    /// a thread. `before` is who was [still](Self::still) when another was made.
     ///
     /// # Errors
     ///
     /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile
     /// (ResourceBusy).
     pub fn make(home: &StateDirectory, number: u32, before: &Still) -> Result<Self, CallError> {
+        let looking = || "looking at what a view is made of".to_owned();
+        let (made, outside) = Self::make_while(home, number, before, |_, plan| Outside::of_now(plan).context(looking))?;
+        if Outside::of_now(&made.state.plan).context(looking)? != outside {
+            return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
+        }
+        made.kept(outside)
+    }
+
+    /// Makes one for a transaction that begins now, before its view is made: what others have changed since is found in
+    /// the way of its commit, if it was read, as it is of any transaction.
+    ///
+    /// # Errors
+    ///
+    /// As of [`make`](Self::make); busy it is for mounts alone, which root moves. Sockets and directories are those of
+    /// any user of the machine, who could keep all others from beginning.
+    pub fn make_now(home: &StateDirectory, number: u32, before: &Still) -> Result<Self, CallError> {
+        let (mut made, begun) = Self::make_while(home, number, before, |directory, plan| {
+            begin_timestamp::now(directory, plan.grain).context(|| "taking the time".into())
+        })?;
+        made.begun = Some(begun);
+        made.state.outside.namespaces = Outside::namespaces().context(|| "looking at this process".into())?;
+        Ok(made)
+    }
+
+    /// Makes one that is not [kept](Self::kept) yet; and what it learns once its parts are there and its view is not.
+    fn make_while<T>(
+        home: &StateDirectory,
+        number: u32,
+        before: &Still,
+        learn: impl FnOnce(&Path, &ViewPlan) -> Result<T, CallError>,
+    ) -> Result<(Self, T), CallError> {
         let name = TxName::prewarmed(number);
         home.prepare()?;
         let directory = home.directory().join(format!(".{name}"));
@@ -241,12 +272,14 @@ impl Prewarmed {
             target: None,
             group,
             holder: std::process::id().cast_signed(),
+            holder_started: 0,
             places: plan.places(),
             listener: None,
             synchronous_writes: false,
             baselines: Vec::new(),
             known_names: Vec::new(),
             ignored: Vec::new(),
+            user: None,
             lost: None,
             command: Vec::new(),
         };
@@ -258,22 +291,29 @@ impl Prewarmed {
         record.parts = plan.parts().cloned().collect();
         site.sweep = Sweep::behind(home, record.parts.iter());
         Scope::make(&record.group)?;
-        let outside = Outside::of_now(&plan).context(looking)?;
+        let learned = learn(&directory, &plan)?;
         let watch = Watch::new(home).context(|| "listening to what is opened".into())?;
         let (namespaces, mut watch) = in_a_thread(&plan, &directory, watch)?;
         // Where that cannot be told all are looked at once more.
         let still = watch.loaded().and_then(|walker| Still::look(walker, before).ok()).unwrap_or_default();
-        let path = Self::still_path(&directory);
-        still.write(&path).context(|| format!("writing {}", path.display()))?;
-        if !mounts.is_silent() || Outside::of_now(&plan).context(looking)? != outside {
+        if !mounts.is_silent() {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
         }
+        let outside = Outside::default();
         let state = State { record, plan, roots, outside, maps: watch.maps(), program: digest() };
+        Ok((Self { site, state, mounts, namespaces, still, watch, lock, begun: None }, learned))
+    }
+
+    /// The same, as of these places, with what another process has to know to take it over.
+    fn kept(mut self, outside: Outside) -> Result<Self, CallError> {
+        self.state.outside = outside;
+        let path = Self::still_path(&self.site.directory);
+        self.still.write(&path).context(|| format!("writing {}", path.display()))?;
         // Not as text: whoever takes it reads it while somebody waits.
-        let bytes = postcard::to_extend(&state, FORMAT.to_vec()).map_err(io::Error::other);
-        let path = Self::state_path(&directory);
+        let bytes = postcard::to_extend(&self.state, FORMAT.to_vec()).map_err(io::Error::other);
+        let path = Self::state_path(&self.site.directory);
         bytes.and_then(|bytes| std::fs::write(&path, bytes)).context(|| format!("writing {}", path.display()))?;
-        Ok(Self { site, state, mounts, namespaces, still, watch, lock, begun: None })
+        Ok(self)
     }
 
     /// Who wrote to no file through its memory when it was made.
@@ -370,6 +410,15 @@ impl Prewarmed {
         &self.site.directory
     }
 
+    pub(crate) fn home(&self) -> &StateDirectory {
+        &self.site.home
+    }
+
+    /// How fine the times are of the file systems that it is about.
+    pub(crate) fn grain(&self) -> Grain {
+        self.state.plan.grain
+    }
+
     /// Its parts.
     pub(crate) fn take_apart(self) -> Taken {
         let Self { site, state, namespaces, watch, lock, .. } = self;
@@ -421,7 +470,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().canonicalize().unwrap();
         std::fs::create_dir_all(at.join("on/the/way")).unwrap();
-        let plan = ViewPlan { fixtures: Vec::new(), sockets: vec![at.join("on/the/way/socket")], grain: Grain::Fine };
+        let plan = ViewPlan {
+            fixtures: Vec::new(),
+            sockets: vec![at.join("on/the/way/socket")],
+            control_groups: Vec::new(),
+            grain: Grain::Fine,
+            for_user: false,
+        };
         let now = || Outside::of_now(&plan).unwrap().places;
         let before = now();
         assert!(before.contains_key(&at.join("on")) && before[&at.join("on/the/way/socket")].is_none());

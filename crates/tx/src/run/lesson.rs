@@ -84,6 +84,11 @@ impl Lesson {
         self.parts.clone_from(&transaction.record().parts);
     }
 
+    /// What others are known to change: objects, and directories in which they change names.
+    pub fn contended(&self) -> impl Iterator<Item = &Path> {
+        self.changed.iter().chain(&self.directories).map(PathBuf::as_path)
+    }
+
     /// Takes in when an attempt began.
     pub fn began(&mut self, begun: Moment) {
         self.first_begun.get_or_insert(begun);

@@ -17,13 +17,18 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, MemfdFlags, SeekFrom};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// How much is passed on at a time.
 const BUFFER: usize = 64 << 10;
+
+/// How much is kept at most. Whoever writes into the pipe would fill the machine's memory otherwise.
+const MOST_KEPT: u64 = 256 << 20;
 
 /// The least that a pipe can hold: the kernel makes a page of it, the room of one piece.
 const PIECE: usize = 4096;
@@ -35,8 +40,37 @@ pub enum ReplayedInput {
     Plain,
     /// A file that was at this offset.
     File(u64),
-    /// A pipe or a socket: what came through it is kept.
-    Kept(File),
+    /// A pipe: what came through it is kept.
+    Kept(Kept),
+}
+
+/// What came through a pipe, in memory. Of more than [`MOST_KEPT`] nothing is kept any more.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    file: Arc<File>,
+    most: u64,
+    outgrown: Arc<AtomicBool>,
+}
+
+impl Kept {
+    fn new(file: File, most: u64) -> Self {
+        Self { file: Arc::new(file), most, outgrown: Arc::default() }
+    }
+
+    fn keep(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        if self.has_outgrown() {
+            return Ok(());
+        }
+        if at + bytes.len() as u64 > self.most {
+            self.outgrown.store(true, Ordering::Relaxed);
+            return self.file.set_len(0);
+        }
+        self.file.write_all_at(bytes, at)
+    }
+
+    fn has_outgrown(&self) -> bool {
+        self.outgrown.load(Ordering::Relaxed)
+    }
 }
 
 /// The thread that passes input on. It ends with this value.
@@ -72,9 +106,9 @@ impl ReplayedInput {
             FileType::RegularFile => {
                 Self::File(rustix::fs::tell(input).context(|| "looking where the input is".into())?)
             }
-            FileType::Fifo | FileType::Socket => {
+            FileType::Fifo => {
                 let kept = rustix::fs::memfd_create("pando-tx-input", MemfdFlags::CLOEXEC);
-                Self::Kept(kept.context(|| "keeping the input".into())?.into())
+                Self::Kept(Kept::new(kept.context(|| "keeping the input".into())?.into(), MOST_KEPT))
             }
             _ => Self::Plain,
         })
@@ -93,6 +127,13 @@ impl ReplayedInput {
                     .context(|| "reading the input again".into())?;
                 Ok((None, None))
             }
+            Self::Kept(kept) if kept.has_outgrown() => {
+                let words = format!(
+                    "the command has read more than {} MiB of a pipe, which is not kept for a run again; give it a file, which is",
+                    MOST_KEPT >> 20
+                );
+                Err(io::Error::other(words)).context(|| "reading the input again".into())
+            }
             Self::Kept(kept) => {
                 let (reader, writer) =
                     pipe_with(PipeFlags::CLOEXEC).context(|| "making a pipe for the input".into())?;
@@ -100,9 +141,9 @@ impl ReplayedInput {
                 let room = rustix::pipe::fcntl_setpipe_size(&writer, PIECE);
                 room.context(|| "making a pipe small".into())?;
                 let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).context(|| "making a pipe for the input".into())?;
-                let kept = kept.try_clone().context(|| "keeping the input".into())?;
+                let kept = kept.clone();
                 let input = rustix::stdio::stdin().try_clone_to_owned().context(|| "keeping the input".into())?;
-                let feed = move || feed(&kept, File::from(input), File::from(writer), &stopped);
+                let feed = move || feed(&kept, &File::from(input), &File::from(writer), &stopped);
                 let thread = std::thread::Builder::new().name("pando-input".into()).spawn(feed);
                 let thread = Some(thread.context(|| "starting a thread for the input".into())?);
                 Ok((Some(reader.into()), Some(Feeding { stop: Some(stop), thread })))
@@ -113,47 +154,24 @@ impl ReplayedInput {
 
 /// First what is kept, then what comes, which is kept. Ends when nobody reads any more, with the input's end, or when
 /// it is stopped.
-fn feed(kept: &File, input: File, writer: File, stopped: &OwnedFd) {
+fn feed(kept: &Kept, input: &File, writer: &File, stopped: &OwnedFd) {
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
     loop {
-        let Ok(count) = kept.read_at(&mut buffer, at) else { return };
+        let Ok(count) = kept.file.read_at(&mut buffer, at) else { return };
         if count == 0 {
             break;
-        }
-        at += count as u64;
-        if !put(&writer, &buffer[..count], stopped) {
-            return;
-        }
-    }
-    let is_pipe = rustix::fs::fstat(&input).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
-    if is_pipe { lend(kept, at, &input, &writer, stopped) } else { pass(kept, at, input, &writer, stopped) }
-}
-
-/// Passes on what comes and keeps it, from `at` on.
-fn pass(kept: &File, mut at: u64, mut input: File, writer: &File, stopped: &OwnedFd) {
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        if !ready(input.as_fd(), PollFlags::IN, stopped) {
-            return;
-        }
-        let count = match input.read(&mut buffer) {
-            Ok(0) | Err(_) => return,
-            Ok(count) => count,
-        };
-        // Without room to keep it in, a run again would see less: better it sees the input's end now.
-        if kept.write_all_at(&buffer[..count], at).is_err() {
-            return;
         }
         at += count as u64;
         if !put(writer, &buffer[..count], stopped) {
             return;
         }
     }
+    lend(kept, at, input, writer, stopped);
 }
 
-/// The same out of a pipe, from which only what the command has read is taken.
-fn lend(kept: &File, mut at: u64, mut input: &File, writer: &File, stopped: &OwnedFd) {
+/// Passes on what comes out of a pipe and keeps it, from `at` on. Only what the command has read is taken.
+fn lend(kept: &Kept, mut at: u64, mut input: &File, writer: &File, stopped: &OwnedFd) {
     let mut buffer = vec![0; BUFFER];
     loop {
         // All of the piece before has been read when there is room for the next.
@@ -164,7 +182,8 @@ fn lend(kept: &File, mut at: u64, mut input: &File, writer: &File, stopped: &Own
         let goes_on = ready(writer.as_fd(), PollFlags::OUT, stopped);
         let unread = rustix::io::ioctl_fionread(writer).unwrap_or(0);
         let taken = lent.saturating_sub(usize::try_from(unread).unwrap_or(lent));
-        if input.read_exact(&mut buffer[..taken]).is_err() || kept.write_all_at(&buffer[..taken], at).is_err() {
+        // Without room to keep it in, a run again would see less: better it sees the input's end now.
+        if input.read_exact(&mut buffer[..taken]).is_err() || kept.keep(&buffer[..taken], at).is_err() {
             return;
         }
         at += taken as u64;
@@ -203,7 +222,11 @@ fn ready(fd: std::os::fd::BorrowedFd<'_>, wanted: PollFlags, stopped: &OwnedFd) 
 mod tests {
     use super::*;
 
-    fn feeding(kept: &File, input: OwnedFd) -> String {
+    fn keeping(most: u64) -> Kept {
+        Kept::new(tempfile::tempfile().unwrap(), most)
+    }
+
+    fn feeding(kept: &Kept, input: OwnedFd) -> String {
         let (mut reader, writer) = std::io::pipe().unwrap();
         rustix::pipe::fcntl_setpipe_size(&writer, PIECE).unwrap();
         let (stopped, _stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
@@ -213,21 +236,21 @@ mod tests {
             reader.read_to_string(&mut text).unwrap();
             text
         });
-        feed(kept, input.into(), File::from(OwnedFd::from(writer)), &stopped);
+        feed(kept, &input.into(), &File::from(OwnedFd::from(writer)), &stopped);
         reading.join().unwrap()
     }
 
     #[test]
     fn what_the_command_does_not_read_stays_where_it_was() {
-        let kept = tempfile::tempfile().unwrap();
+        let kept = keeping(MOST_KEPT);
         let (mut input, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"one two").unwrap();
         drop(writer);
         let (mut reader, pipe) = pipe_with(PipeFlags::CLOEXEC).map(|(a, b)| (File::from(a), File::from(b))).unwrap();
         rustix::pipe::fcntl_setpipe_size(&pipe, PIECE).unwrap();
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let (keeper, lent) = (kept.try_clone().unwrap(), File::from(OwnedFd::from(input.try_clone().unwrap())));
-        let thread = std::thread::spawn(move || feed(&keeper, lent, pipe, &stopped));
+        let (keeper, lent) = (kept.clone(), File::from(OwnedFd::from(input.try_clone().unwrap())));
+        let thread = std::thread::spawn(move || feed(&keeper, &lent, &pipe, &stopped));
         let mut word = [0; 4];
         reader.read_exact(&mut word).unwrap();
         drop(stop);
@@ -239,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_came_comes_again_and_then_the_rest() {
-        let kept = tempfile::tempfile().unwrap();
+        let kept = keeping(MOST_KEPT);
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"one ").unwrap();
         drop(writer);
@@ -248,5 +271,17 @@ mod tests {
         writer.write_all(b"two").unwrap();
         drop(writer);
         assert_eq!(feeding(&kept, reader.into()), "one two");
+    }
+
+    #[test]
+    fn of_more_than_is_kept_nothing_is() {
+        let kept = keeping(6);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"one two").unwrap();
+        drop(writer);
+        assert_eq!(feeding(&kept, reader.into()), "one two");
+        assert_eq!(kept.file.metadata().unwrap().len(), 0);
+        let error = ReplayedInput::Kept(kept).again().unwrap_err();
+        assert!(format!("{error:?}").contains("256 MiB"), "{error:?}");
     }
 }

@@ -17,6 +17,7 @@ use pando_kernel::{CallError, Context};
 use rustix::fs::Mode;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -130,7 +131,8 @@ impl StateDirectory {
 
     /// Makes the directory of a transaction, and takes its lock: what is not locked is taken for what a crash left.
     pub(crate) fn claim(&self, directory: &Path) -> Result<FileLock, CallError> {
-        std::fs::create_dir(directory).context(|| format!("making {}", directory.display()))?;
+        let mut own = std::fs::DirBuilder::new();
+        own.mode(0o755).create(directory).context(|| format!("making {}", directory.display()))?;
         let taken = FileLock::try_take(&Record::lock(directory));
         let lock = taken.and_then(|lock| lock.ok_or_else(|| io::ErrorKind::ResourceBusy.into()));
         lock.context(|| format!("locking {}", directory.display()))
@@ -152,13 +154,24 @@ impl StateDirectory {
         Ok(records)
     }
 
-    /// The names of all transactions, half-made ones included.
+    /// The names of all transactions, half-made ones included. Each is a directory of this user's own that nobody else
+    /// writes to, beside that for what is thrown away: whatever else is mounted over this place holds no transactions.
     pub(crate) fn names(&self) -> Result<Vec<TxName>, CallError> {
         let entries = match std::fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.context(|| format!("listing {}", self.directory.display()))?,
         };
-        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+        if !self.trash().is_dir() {
+            return Ok(Vec::new());
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let is_own = |entry: &std::fs::DirEntry| {
+            const OTHERS_WRITE: u32 = 0o022;
+            let found = entry.metadata();
+            found.is_ok_and(|found| found.is_dir() && found.uid() == own && found.mode() & OTHERS_WRITE == 0)
+        };
+        let entries = entries.flatten().filter(is_own);
+        Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod commit_mark;
 pub(crate) mod directory;
 pub(crate) mod mount_path;
+pub(crate) mod mount_space;
 pub(crate) mod name;
 pub(crate) mod overlay_part;
 pub(crate) mod private_place;

@@ -60,6 +60,11 @@ impl TxName {
         Self(format!("spare-{}-{number}", std::process::id()))
     }
 
+    /// One for a program that began it inside itself, `program-PID-NUMBER`.
+    pub(crate) fn of_program(pid: i32, number: u32) -> Self {
+        Self(format!("program-{pid}-{number}"))
+    }
+
     /// One that no other living process has: `PREFIX-PID-NUMBER`.
     pub fn fresh(number: u32) -> Self {
         Self(format!("run-{}-{number}", std::process::id()))

@@ -197,6 +197,13 @@ impl OverlayPart {
         std::fs::remove_dir(&self.base).is_ok()
     }
 
+    /// Whether nothing has come to the overlay's directories: then nothing was changed, but perhaps its root's own
+    /// attributes.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let is_empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        is_empty(&self.upper()) && is_empty(&self.index())
+    }
+
     /// Where it is kept what the root was like at the beginning.
     fn marker(&self) -> PathBuf {
         self.base.join("root")

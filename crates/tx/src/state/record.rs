@@ -7,6 +7,7 @@ use crate::state::overlay_part::OverlayPart;
 use crate::state::target::Target;
 use crate::tree::attributes::Moment;
 use crate::validate::known_names::KnownNames;
+use pando_kernel::process::identity::ProcessId;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -40,6 +41,10 @@ pub struct Record {
     pub group: PathBuf,
     /// The pid of the process that it lives with.
     pub holder: i32,
+    /// When that process started, in clock ticks since boot: a later one may have its pid. 0 where an earlier version
+    /// began the transaction.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub holder_started: u64,
     /// Paths that its view was made of, looked up in it by Pando itself.
     pub places: Vec<PathBuf>,
     /// The descriptor, in that process, by which the kernel tells what is opened in it.
@@ -56,13 +61,30 @@ pub struct Record {
     /// Paths that what it reads there and below is not validated.
     #[serde(default)]
     pub ignored: Vec<PathBuf>,
+    /// The user whose it is, where that is not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
     /// What others changed so that it cannot be committed any more.
     pub lost: Option<String>,
     /// What runs in it; empty for one that is entered.
     pub command: Vec<String>,
 }
 
+fn is_unknown(started: &u64) -> bool {
+    *started == 0
+}
+
 impl Record {
+    /// The process that it lives with.
+    pub fn holder(&self) -> ProcessId {
+        ProcessId { pid: self.holder, started: self.holder_started }
+    }
+
+    /// From now on it lives with this process.
+    pub(crate) fn held_by(&mut self, holder: ProcessId) {
+        (self.holder, self.holder_started) = (holder.pid, holder.started);
+    }
+
     /// Since when it has been tried.
     pub(crate) fn age(&self) -> Moment {
         self.first_begun.unwrap_or(self.begun)

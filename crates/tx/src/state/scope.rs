@@ -1,10 +1,13 @@
 //! The processes of a transaction: a control group, which nobody leaves by forking.
 
-use pando_kernel::{CallError, Context};
+use crate::state::mount_space::MountSpace;
+use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::process::{self, pidfd};
+use pando_kernel::{CallError, Context, file::proc_file};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,6 +53,55 @@ impl Scope {
     pub(crate) fn processes(&self) -> Vec<i32> {
         let text = std::fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Takes back into the group what has left it: processes in the mount namespace `view`, but for `holder`. A server
+    /// outside may have put them into another group (`systemd-run --scope`, container engines), or they were born
+    /// there. One that the group cannot have is ended. How many there were.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel lists no processes. TimedOut where one of them does not end.
+    pub(crate) fn gather(&self, view: &MountSpace, holder: Option<i32>) -> Result<usize, CallError> {
+        let what = || format!("taking processes back into cgroup {}", self.path.display());
+        let mut gathered = 0;
+        let begun = Instant::now();
+        loop {
+            let inside = self.processes();
+            let has_left = |pid: &i32| !inside.contains(pid) && Some(*pid) != holder && view.has(*pid);
+            let outside: Vec<_> = process::all().context(what)?.into_iter().filter(has_left).collect();
+            if outside.is_empty() {
+                return Ok(gathered);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(io::Error::from(io::ErrorKind::TimedOut)).context(what);
+            }
+            for pid in outside {
+                let Ok(opened) = pidfd::open(pid) else { continue };
+                // Else it has ended since, and another has its pid.
+                if !view.has(pid) {
+                    continue;
+                }
+                if move_into(&self.path.join("cgroup.procs"), pid).is_err() {
+                    // It may have ended by itself.
+                    let _ = pidfd::send_signal(&opened, libc::SIGKILL);
+                    pidfd::wait_for_end(&opened, Duration::from_millis(20));
+                }
+                // It has ended just there, and another, which has its pid, was moved: that is not to be frozen.
+                if pidfd::has_ended(&opened) && !view.has(pid) && self.processes().contains(&pid) {
+                    move_into(&own_group()?, pid).context(what)?;
+                }
+                gathered += 1;
+            }
+        }
+    }
+
+    /// Lets a process go on in another group, whose list of processes is at `group`. One that has ended needs none, and
+    /// whoever has its pid by now stays where it is.
+    pub(crate) fn let_go(&self, pid: i32, process: &OwnedFd, group: &Path) {
+        if self.processes().contains(&pid) && !pidfd::has_ended(process) {
+            let _ = move_into(group, pid);
+        }
     }
 
     /// Freezes or thaws them (cgroup.freeze, since Linux 5.2).
@@ -118,4 +170,17 @@ impl Scope {
             let _ = std::fs::remove_dir(around);
         }
     }
+}
+
+fn move_into(group: &Path, pid: i32) -> io::Result<()> {
+    std::fs::write(group, pid.to_string())
+}
+
+/// Where a process is put to be in the control group that this one is in.
+pub(crate) fn own_group() -> Result<PathBuf, CallError> {
+    let what = || "looking for the own control group".to_owned();
+    let unified = Hierarchies::detect()?.unified.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+    let own = proc_file::text("/proc/self/cgroup").context(what)?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+    Ok(unified.context(what)?.join(own).join("cgroup.procs"))
 }

@@ -67,7 +67,13 @@ impl Target {
         }
     }
 
-    /// The path of its root directory.
+    /// What is opened by the pid of its first process, which was that process's when it was opened.
+    pub(crate) fn opened<T>(&self, open: impl FnOnce(i32) -> io::Result<T>) -> io::Result<T> {
+        let opened = open(self.process()?)?;
+        self.process().map(|_| opened)
+    }
+
+    /// The path of its root directory. Whoever opens it [asks again](Self::process) whether it was that.
     pub fn root(&self) -> io::Result<PathBuf> {
         match &self.root {
             TargetRoot::Process { .. } => Ok(PathBuf::from(format!("/proc/{}/root", self.process()?))),

@@ -4,6 +4,7 @@
 //! Whoever opens a fifo later is not known: to those inside it is another one, as any of the live tree's is in a view.
 
 use super::fifos::{Fifos, Holders, Search};
+use super::local_socket::Logs;
 use super::surroundings::Surroundings;
 use super::writes::KernelWrites;
 use crate::state::directory::StateDirectory;
@@ -26,8 +27,10 @@ const MOST_FIFOS: usize = 256;
 /// Bystanders, as they were just before a command.
 #[derive(Debug, Default)]
 pub struct Bystanders {
-    /// Names without a file that somebody listens on.
-    pub(super) listening: BTreeSet<Vec<u8>>,
+    /// Names without a file that somebody listens on, where they are known.
+    pub(super) listening: Option<BTreeSet<Vec<u8>>>,
+    /// Servers that only listen.
+    pub(super) logs: Logs,
     /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes
     /// longer than a short command.
     pub(super) fifos: Option<Fifos>,
@@ -57,7 +60,8 @@ impl Bystanders {
                 }
             }
         }
-        Self { listening: outside.names(), fifos, writes: None }
+        let logs = outside.root().map(|(root, _)| Logs::below(root)).unwrap_or_default();
+        Self { listening: outside.names().ok(), logs, fifos, writes: None }
     }
 
     /// The same for a transaction whose view another process holds.

@@ -87,11 +87,11 @@ pub(super) const GROUPS: &[Group] = &[
         transactional: &[
             "access", "chdir", "chmod", "chown", "chroot", "creat", "faccessat", "faccessat2", "fallocate", "fanotify_init", "fanotify_mark",
             "fchdir", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "fdatasync", "fgetxattr", "file_getattr", "file_setattr",
-            "flistxattr", "flock", "fremovexattr", "fsetxattr", "fsmount", "fsopen", "fstat", "fstatfs", "fsync",
+            "flistxattr", "flock", "fremovexattr", "fsetxattr", "fsmount", "fstat", "fstatfs", "fsync",
             "ftruncate", "futimesat", "getcwd", "getdents", "getdents64", "getxattr", "getxattrat", "inotify_add_watch", "inotify_init",
             "inotify_init1", "inotify_rm_watch", "lchown", "lgetxattr", "link", "linkat", "listmount", "listxattr", "listxattrat",
             "llistxattr", "lookup_dcookie", "lremovexattr", "lsetxattr", "lstat", "mkdir", "mkdirat", "mknod", "mknodat",
-            "name_to_handle_at", "newfstatat", "open", "open_by_handle_at", "open_tree", "openat", "openat2", "readlink",
+            "name_to_handle_at", "newfstatat", "open", "open_tree", "openat", "openat2", "readlink",
             "readlinkat", "removexattr", "removexattrat", "rename", "renameat", "renameat2", "rmdir", "setxattr", "setxattrat", "stat",
             "statfs", "statmount", "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs", "sysfs", "truncate", "unlink",
             "unlinkat", "ustat", "utime", "utimensat", "utimes",
@@ -99,7 +99,8 @@ pub(super) const GROUPS: &[Group] = &[
         deferred: &[],
         passed: &[],
         refused: &[
-            "fsconfig", "fspick", "mount", "mount_setattr", "move_mount", "open_tree_attr", "pivot_root", "umount2",
+            "fsconfig", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_by_handle_at", "open_tree_attr", "pivot_root",
+            "umount2",
         ],
     },
     Group {
@@ -107,7 +108,7 @@ pub(super) const GROUPS: &[Group] = &[
         paper: [0, 0, 14],
         transactional: &[
             "close", "close_range", "copy_file_range", "dup", "dup2", "dup3", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_ctl_old",
-            "epoll_pwait", "epoll_pwait2", "epoll_wait", "epoll_wait_old", "eventfd", "eventfd2", "fadvise64", "fcntl", "io_cancel",
+            "epoll_pwait", "epoll_pwait2", "epoll_wait", "epoll_wait_old", "eventfd", "eventfd2", "fadvise64", "io_cancel",
             "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit", "lseek", "poll", "ppoll", "pread64", "preadv", "preadv2",
             "pselect6", "pwrite64", "pwritev", "pwritev2", "read", "readahead", "readv", "select", "sendfile", "splice", "tee", "vmsplice",
             "write", "writev",
@@ -117,7 +118,7 @@ pub(super) const GROUPS: &[Group] = &[
             "ioctl",
         ],
         refused: &[
-            "io_uring_enter", "io_uring_register", "io_uring_setup",
+            "fcntl", "io_uring_enter", "io_uring_register", "io_uring_setup",
         ],
     },
     Group {
@@ -179,7 +180,7 @@ pub(super) const GROUPS: &[Group] = &[
 ];
 
 mod tests {
-    use super::super::policy::{CAUGHT, Rule};
+    use super::super::policy::{CAUGHT, Owner, Rule};
     use super::*;
     use std::collections::BTreeSet;
     use std::fmt::Write;
@@ -258,13 +259,16 @@ mod tests {
             let kind = match caught.rule {
                 Rule::Signal { .. } => 0,
                 Rule::Connect | Rule::Socket | Rule::ManySockets | Rule::Send | Rule::Message { .. } => 1,
+                Rule::Owner(Owner::Socket) => 1,
                 Rule::Mounts
                 | Rule::Superblock
                 | Rule::Key(_)
                 | Rule::ManyKeys
                 | Rule::Machine(_)
+                | Rule::Owner(Owner::Descriptor)
                 | Rule::Descriptor
                 | Rule::Ring
+                | Rule::Handle
                 | Rule::Namespace => 2,
             };
             expected[kind].insert(caught.name);

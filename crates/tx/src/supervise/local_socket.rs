@@ -1,20 +1,10 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is
 //! asked, and not undo it.
 
-use pando_kernel::file::confined::Root;
-use pando_kernel::trace::foreign_memory;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, fstatfs, openat2};
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-
-/// The longest address: `struct sockaddr_un`.
-const LONGEST: usize = 110;
-
-/// Bytes of it before the path.
-const FAMILY: usize = 2;
+use super::named_path::{LastLink, Missed, Namer, Start};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use std::collections::{BTreeSet, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Servers that are told something, or asked for a name, and change nothing for anybody.
 const LOGS: [&str; 7] = [
@@ -31,88 +21,87 @@ const LOGS: [&str; 7] = [
 const LISTENING: u64 = 0x1_0000;
 const DATAGRAM: u64 = 2;
 
-/// A server outside.
+/// Where an address leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LocalSocket {
-    /// One that only listens.
+    /// To nobody, or one of the transaction's own: what comes of it the kernel says.
+    Own,
+    /// To a server outside that only listens.
     Log(String),
-    /// Any other.
+    /// To any other server outside, or where that cannot be told.
     Server(String),
 }
 
+/// Who can be reached outside.
+pub(super) struct Servers<'a> {
+    /// The names without a file that somebody listens on, where they are known.
+    pub(super) listening: Option<&'a BTreeSet<Vec<u8>>>,
+    /// Those who only listen.
+    pub(super) logs: &'a Logs,
+}
+
+/// The files of servers that only listen: they are known by their devices and inodes, since a command may call another
+/// server so, by a link or a mount.
+#[derive(Debug, Default)]
+pub(super) struct Logs(HashSet<(u32, u32, u64)>);
+
+impl Logs {
+    /// Those that are below a root.
+    pub(super) fn below(root: impl AsFd) -> Self {
+        let (flags, within) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS);
+        // One that is not found is none.
+        let known = |log: &str| file(&openat2(&root, log, flags, Mode::empty(), within).ok()?);
+        Self(LOGS.iter().filter_map(|log| known(log)).collect())
+    }
+
+    fn has(&self, place: &OwnedFd) -> bool {
+        file(place).is_some_and(|file| self.0.contains(&file))
+    }
+}
+
+fn file(place: &OwnedFd) -> Option<(u32, u32, u64)> {
+    let found = statx(place, "", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+}
+
 impl LocalSocket {
-    /// The server behind an address in a process's memory; `None` for none, one of the transaction's own, and the
-    /// address of another kind of socket. `is_own` tells of a device whether the transaction itself has made and
-    /// mounted what lies there.
-    pub(super) fn at(
-        pid: i32,
-        address: u64,
-        length: u64,
-        listening: &BTreeSet<Vec<u8>>,
-        is_own: impl FnOnce((u32, u32)) -> bool,
-    ) -> Option<Self> {
-        let name = name(pid, address, length)?;
-        match name.split_first()? {
-            (0, name) => listening.contains(&as_listed(name)).then(|| Self::Server(shown("@", name))),
-            _ => Self::at_path(pid, name.split(|byte| *byte == 0).next()?, is_own),
+    /// Where the name in an address of such a socket leads: what follows its family. `is_own` tells of a place whether
+    /// it is the transaction's own.
+    pub(super) fn at(name: &[u8], namer: &Namer<'_>, servers: &Servers<'_>, is_own: impl Fn(&OwnedFd) -> bool) -> Self {
+        match name.split_first() {
+            None => Self::Own,
+            Some((0, name)) => match servers.listening.is_none_or(|all| all.contains(&as_listed(name))) {
+                true => Self::Server(shown("@", name)),
+                false => Self::Own,
+            },
+            Some(_) => Self::at_path(name.split(|byte| *byte == 0).next().unwrap_or(name), namer, servers, is_own),
         }
     }
 
-    fn at_path(pid: i32, path: &[u8], is_own: impl FnOnce((u32, u32)) -> bool) -> Option<Self> {
-        let path = Path::new(OsStr::from_bytes(path));
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let root = Root::of_process(pid).ok()?;
-        // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this
-        // one's.
-        let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };
-        let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-        // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own,
-        // also from a target's overlay.
-        if fstatfs(&socket).ok()?.f_type == libc::OVERLAYFS_SUPER_MAGIC && !is_mount(&socket) {
-            return None;
+    fn at_path(path: &[u8], namer: &Namer<'_>, servers: &Servers<'_>, is_own: impl Fn(&OwnedFd) -> bool) -> Self {
+        match namer.find(Start::WorkingDirectory, path, LastLink::Followed) {
+            Err(Missed::Absent) => Self::Own,
+            Err(Missed::Elsewhere) => Self::Server(shown("", path)),
+            Err(Missed::Unseen(errno)) => Self::Server(format!("{} (Pando cannot look: {errno})", shown("", path))),
+            Ok(socket) if is_own(&socket) => Self::Own,
+            Ok(socket) if servers.logs.has(&socket) => Self::Log(shown("", path)),
+            Ok(_) => Self::Server(shown("", path)),
         }
-        let device = fstat(&socket).ok()?.st_dev;
-        if is_own((rustix::fs::major(device), rustix::fs::minor(device))) {
-            return None;
-        }
-        let found = std::fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).ok()?;
-        let is_log = LOGS.iter().any(|log| found == Path::new(log) || path == Path::new(log));
-        let shown = shown("", path.as_os_str().as_bytes());
-        Some(if is_log { Self::Log(shown) } else { Self::Server(shown) })
     }
-}
-
-/// Whether something is where a mount begins (STATX_ATTR_MOUNT_ROOT, since Linux 5.8).
-fn is_mount(place: &OwnedFd) -> bool {
-    let found = rustix::fs::statx(place, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
-    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
-}
-
-/// The directory that a process is in, by its path from the process's root.
-fn directory(pid: i32) -> Option<PathBuf> {
-    let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).ok();
-    let (root, at) = (link("root")?, link("cwd")?);
-    // One outside its root has no path from there.
-    at.strip_prefix(root).map(Path::to_owned).ok()
 }
 
 fn shown(before: &str, name: &[u8]) -> String {
     format!("{before}{}", String::from_utf8_lossy(name).escape_debug())
 }
 
-/// The name in an address of such a socket.
-fn name(pid: i32, address: u64, length: u64) -> Option<Vec<u8>> {
-    let length = usize::try_from(length).ok()?.min(LONGEST);
-    let mut bytes = vec![0; length];
-    foreign_memory::read(pid, address, &mut bytes).ok()?;
-    let (family, name) = bytes.split_at_checked(FAMILY)?;
-    (family == (libc::AF_UNIX as u16).to_ne_bytes()).then(|| name.to_vec())
-}
-
 /// The names without a file that somebody of a process's network namespace can be reached by, [as the kernel lists
 /// them](as_listed).
-pub(super) fn names(process: &str) -> BTreeSet<Vec<u8>> {
-    listed(&std::fs::read(format!("/proc/{process}/net/unix")).unwrap_or_default())
+///
+/// # Errors
+///
+/// ENOENT where the process has gone.
+pub(super) fn names(process: &str) -> std::io::Result<BTreeSet<Vec<u8>>> {
+    std::fs::read(format!("/proc/{process}/net/unix")).map(|text| listed(&text))
 }
 
 /// A name as the kernel lists it: any bytes may be in one, and of those 0 is shown as `@`.
@@ -189,15 +178,28 @@ Num       RefCount Protocol Flags    Type St Inode Path
         assert_eq!(found, wanted.iter().map(|name| name.to_vec()).collect());
     }
 
+    fn at(name: &[u8], listening: Option<&BTreeSet<Vec<u8>>>, is_own: bool) -> LocalSocket {
+        let namer = Namer { pid: std::process::id().cast_signed(), is_inside: &|_| true };
+        LocalSocket::at(name, &namer, &Servers { listening, logs: &Logs::default() }, |_| is_own)
+    }
+
     #[test]
-    fn an_address_is_read_with_bounds() {
-        let mut address = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
-        address.extend(b"\0server");
-        let (me, at) = (std::process::id().cast_signed(), address.as_ptr() as u64);
+    fn a_name_leads_to_whoever_listens_on_it_and_where_that_is_not_known_outside() {
         let listening = BTreeSet::from([b"server".to_vec()]);
-        let found = |length| LocalSocket::at(me, at, length, &listening, |_| false);
-        assert_eq!(found(address.len() as u64), Some(LocalSocket::Server("@server".into())));
-        assert_eq!((found(5), found(2), found(0)), (None, None, None));
-        assert_eq!(LocalSocket::at(me, 8, u64::MAX, &listening, |_| false), None);
+        let server = LocalSocket::Server("@server".into());
+        assert_eq!(at(b"\0server", Some(&listening), false), server);
+        assert_eq!(at(b"\0serve", Some(&listening), false), LocalSocket::Own);
+        assert_eq!((at(b"\0server", None, false), at(b"", None, false)), (server, LocalSocket::Own));
+    }
+
+    #[test]
+    fn a_path_leads_outside_unless_what_is_there_is_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let name = path.to_str().unwrap().as_bytes();
+        assert_eq!(at(name, None, false), LocalSocket::Own, "nobody is there");
+        let _server = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!((at(name, None, true)), LocalSocket::Own);
+        assert_eq!(at(&[name, b"\0rest"].concat(), None, false), LocalSocket::Server(path.display().to_string()));
     }
 }

@@ -8,15 +8,18 @@
 //!                                      anything else: not supported; the transaction is aborted, or its user warned
 //! ```
 
+mod argument;
 mod bystanders;
 #[cfg(test)]
 mod calls;
 mod connection;
 mod fifos;
+mod filtered;
 mod held_signals;
 mod local_socket;
 mod message;
 mod mounting;
+mod named_path;
 mod namespace;
 mod object;
 mod policy;
@@ -32,6 +35,7 @@ mod writes;
 
 pub use bystanders::Bystanders;
 pub(crate) use fifos::Holders;
+pub(crate) use filtered::Filtered;
 pub use held_signals::HeldSignals;
 pub use pando_kernel::seccomp::notify::Listener;
 pub(crate) use policy::numbers;

@@ -25,15 +25,20 @@ pub(super) enum Entered {
 
 impl Entered {
     /// What the first argument of a call leads to; nothing if that is no matter, or the kernel will refuse it.
-    pub(super) fn by(call: &Call) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// That it cannot be looked at.
+    pub(super) fn by(call: &Call) -> io::Result<Option<Self>> {
         let (descriptor, wanted) = (call.arguments[0] as i32, call.arguments[1] as i32);
-        if let Some(pid) = pid_of_descriptor(call.pid, descriptor) {
+        if let Some(pid) = pid_of_descriptor(call.pid, descriptor)? {
             let matters = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
-            return (wanted & matters.bits() != 0).then_some(Self::OfProcess(pid));
+            return Ok((wanted & matters.bits() != 0).then_some(Self::OfProcess(pid)));
         }
-        let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", call.pid)).ok()?;
-        let kind = kind_of(&link)?;
-        Some(Self::Namespace { kind, link })
+        match std::fs::read_link(format!("/proc/{}/fd/{descriptor}", call.pid)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            link => link.map(|link| kind_of(&link).map(|kind| Self::Namespace { kind, link })),
+        }
     }
 }
 

@@ -28,11 +28,11 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
         "kill" if number(0) == 0 => Some("its process group".to_owned()),
         "kill" if number(0) < 0 => Some(format!("process group {}", number(0).unsigned_abs())),
         "kill" | "tkill" | "rt_sigqueueinfo" | "rt_tgsigqueueinfo" | "tgkill" => Some(format!("process {}", number(0))),
-        "setns" => match Entered::by(call)? {
+        "setns" => match Entered::by(call).ok()?? {
             Entered::OfProcess(pid) => Some(format!("process {pid}")),
             Entered::Namespace { link, .. } => Some(format!("namespace {}", link.display())),
         },
-        "pidfd_getfd" => pid_of_descriptor(call.pid, number(0)).map(|pid| format!("process {pid}")),
+        "pidfd_getfd" => pid_of_descriptor(call.pid, number(0)).ok()?.map(|pid| format!("process {pid}")),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::system_v::Kind;
 use pando_kernel::seccomp;
-use pando_kernel::seccomp::notify::With;
+use pando_kernel::seccomp::notify::{Matters, With};
 
 /// What becomes of connections to other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub(crate) enum Rule {
     Mounts,
     /// It makes or changes a file system's superblock, which is a matter only if that is in the live tree.
     Superblock,
+    /// It opens what a handle names on the file system of a descriptor, which is a way around the view if that is in
+    /// the live tree.
+    Handle,
     /// It names an object of System V by a key that others may use, unless that is 0 (IPC_PRIVATE).
     Key(Kind),
     /// Several calls of System V in one, of which some name an object by a key; only 32-bit programs have it.
@@ -41,6 +44,8 @@ pub(crate) enum Rule {
         /// Whether there are several in one call.
         several: bool,
     },
+    /// It says who is sent signals of a descriptor, with some values of its second argument.
+    Owner(Owner),
     /// It takes a descriptor from a process, which is a way around the view if that one is outside.
     Descriptor,
     /// It enters a namespace: one of mounts or of System V objects, if it is outside, is a way around the view.
@@ -54,6 +59,34 @@ pub(crate) enum Rule {
     Ring,
     /// It changes the machine, for which the kernel wants a capability.
     Machine(Option<u32>),
+}
+
+/// How the owner of a descriptor is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// By fcntl(2): F_SETOWN and F_SETOWN_EX.
+    Descriptor,
+    /// By ioctl(2) of a socket: FIOSETOWN and SIOCSPGRP.
+    Socket,
+}
+
+/// `F_SETOWN`, of which the third argument is the owner, and `F_SETOWN_EX`, of which it points to a kind and the owner.
+pub(super) const SET_OWNER: u32 = 8;
+const SET_OWNER_EX: u32 = 15;
+/// `FIOSETOWN` and `SIOCSPGRP`: the third argument points to the owner.
+const SET_SOCKETS_OWNER: u32 = 0x8901;
+const SET_SOCKETS_GROUP: u32 = 0x8902;
+
+impl Rule {
+    /// The argument, by its index, and its values with which the call is caught, where it is not always.
+    fn matters(self) -> Option<(u8, Matters)> {
+        match self {
+            Self::Send => Some((ADDRESS, Matters::Set)),
+            Self::Owner(Owner::Descriptor) => Some((1, Matters::Either([SET_OWNER, SET_OWNER_EX]))),
+            Self::Owner(Owner::Socket) => Some((1, Matters::Either([SET_SOCKETS_OWNER, SET_SOCKETS_GROUP]))),
+            _ => None,
+        }
+    }
 }
 
 /// How a signal's receiver is named, in the first argument.
@@ -127,9 +160,11 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_move_mount, 429, "move_mount", Rule::Mounts),
     caught(libc::SYS_mount_setattr, 442, "mount_setattr", Rule::Mounts),
     caught(OPEN_TREE_ATTR, OPEN_TREE_ATTR, "open_tree_attr", Rule::Mounts),
+    caught(libc::SYS_fsopen, libc::SYS_fsopen, "fsopen", Rule::Superblock),
     caught(libc::SYS_fspick, libc::SYS_fspick, "fspick", Rule::Superblock),
     caught(libc::SYS_fsconfig, libc::SYS_fsconfig, "fsconfig", Rule::Superblock),
     caught(libc::SYS_pivot_root, 217, "pivot_root", Rule::Mounts),
+    caught(libc::SYS_open_by_handle_at, 342, "open_by_handle_at", Rule::Handle),
     caught(libc::SYS_shmget, 395, "shmget", Rule::Key(Kind::SharedMemory)),
     caught(libc::SYS_semget, 393, "semget", Rule::Key(Kind::Semaphores)),
     caught(libc::SYS_msgget, 399, "msgget", Rule::Key(Kind::Messages)),
@@ -154,6 +189,9 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_sendmsg, 370, "sendmsg", Rule::Message { several: false }),
     caught(libc::SYS_sendmmsg, 345, "sendmmsg", Rule::Message { several: true }),
     caught(libc::SYS_pidfd_getfd, 438, "pidfd_getfd", Rule::Descriptor),
+    caught(libc::SYS_fcntl, 55, "fcntl", Rule::Owner(Owner::Descriptor)),
+    caught(NONE, 221, "fcntl64", Rule::Owner(Owner::Descriptor)),
+    caught(libc::SYS_ioctl, 54, "ioctl", Rule::Owner(Owner::Socket)),
     caught(libc::SYS_setns, 346, "setns", Rule::Namespace),
     caught(libc::SYS_socket, 359, "socket", Rule::Socket),
     caught(libc::SYS_io_uring_setup, 425, "io_uring_setup", Rule::Ring),
@@ -169,21 +207,33 @@ pub(crate) const CAUGHT: &[Caught] = &[
 /// The argument of `sendto` that is the address: what goes through a connected socket, which is most, has none.
 const ADDRESS: u8 = 4;
 
-/// The numbers of the calls that are caught, those that are with an argument only, and those of 32-bit programs.
-/// Sockets are a matter only where the network is refused.
-pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<With>, Vec<i64>) {
+/// The calls of one architecture that are caught: their numbers, and those that are with an argument only.
+pub(crate) type Numbers = (Vec<i64>, Vec<With>);
+
+/// The calls that are caught, and those of 32-bit programs. Sockets are a matter only where the network is refused.
+pub(crate) fn numbers(network: Network) -> (Numbers, Numbers) {
     let matters = |one: &&Caught| network == Network::Refuse || one.rule != Rule::Socket;
-    let older = |one: &Caught| one.older.filter(|_| cfg!(target_arch = "x86_64"));
-    let of_this = CAUGHT.iter().filter(matters).filter(|one| one.number != NONE);
-    let (with, always): (Vec<&Caught>, Vec<&Caught>) = of_this.partition(|one| one.rule == Rule::Send);
-    let with = with.iter().map(|one| With { number: one.number, argument: ADDRESS }).collect();
-    (always.iter().map(|one| one.number).collect(), with, CAUGHT.iter().filter(matters).filter_map(older).collect())
+    let (mut this, mut older) = (Numbers::default(), Numbers::default());
+    for one in CAUGHT.iter().filter(matters) {
+        let add = |all: &mut Numbers, number: i64, rule: Option<(u8, Matters)>| match rule {
+            Some((argument, matters)) => all.1.push(With { number, argument, matters }),
+            None => all.0.push(number),
+        };
+        if one.number != NONE {
+            add(&mut this, one.number, one.rule.matters());
+        }
+        // What 32-bit programs send to an address is always looked at.
+        if let Some(number) = one.older.filter(|_| cfg!(target_arch = "x86_64")) {
+            add(&mut older, number, one.rule.matters().filter(|_| one.rule != Rule::Send));
+        }
+    }
+    (this, older)
 }
 
 /// What catches them, for a process that another program starts; `None` if there were too many.
 pub fn filter(network: Network) -> Option<Vec<u8>> {
-    let (numbers, with, older) = numbers(network);
-    seccomp::notify::program(&numbers, &with, &older)
+    let (this, older) = numbers(network);
+    seccomp::notify::program(&this.0, &this.1, (&older.0, &older.1))
 }
 
 /// What is caught under a number.
@@ -197,8 +247,9 @@ mod tests {
 
     #[test]
     fn no_call_is_listed_twice() {
-        let (mut this, with, older) = numbers(Network::Refuse);
-        this.extend(with.iter().map(|one| one.number));
+        let all = |(numbers, with): Numbers| [numbers, with.iter().map(|one| one.number).collect()].concat();
+        let (this, older) = numbers(Network::Refuse);
+        let (this, older) = (all(this), all(older));
         assert!(this.len() > 25 && (older.len() > 25 || cfg!(not(target_arch = "x86_64"))));
         for mut all in [this, older] {
             let count = all.len();

@@ -4,7 +4,7 @@
 use super::policy::Receiver;
 use pando_kernel::namespace::pid::{PidNamespace, innermost};
 use pando_kernel::process;
-use pando_kernel::seccomp::notify::Call;
+use std::io;
 
 /// Signals that the first process of a pid namespace does not get from its own.
 const UNHEARD: [i32; 2] = [libc::SIGKILL, libc::SIGSTOP];
@@ -20,27 +20,29 @@ pub(super) enum Meant {
     All,
     /// Nobody: the kernel says so to the caller.
     Nobody,
+    /// That cannot be looked up.
+    Unknown,
 }
 
 impl Meant {
-    /// By a call whose receiver is named in a way, in its first argument.
-    pub(super) fn by(call: &Call, to: Receiver) -> Self {
-        let number = call.arguments[0] as i32;
+    /// By the number that a process names somebody by.
+    pub(super) fn by(caller: i32, number: i32, to: Receiver) -> Self {
         match to {
-            Receiver::Pidfd => pid_of_descriptor(call.pid, number).map_or(Self::Nobody, Self::One),
+            Receiver::Pidfd => match pid_of_descriptor(caller, number) {
+                Ok(found) => found.map_or(Self::Nobody, Self::One),
+                Err(_) => Self::Unknown,
+            },
             Receiver::ProcessOrGroup if number == -1 => Self::All,
             Receiver::ProcessOrGroup if number == 0 => {
-                let own = process::group(call.pid).ok();
-                let all = process::all().unwrap_or_default().into_iter();
-                Self::Group(all.filter(|pid| own.is_some() && process::group(*pid).ok() == own).collect())
+                let (Ok(own), Ok(all)) = (process::group(caller), process::all()) else { return Self::Unknown };
+                Self::Group(all.into_iter().filter(|pid| process::group(*pid).is_ok_and(|its| its == own)).collect())
             }
             Receiver::ProcessOrGroup | Receiver::Task => {
-                // A caller that is gone, or a number that has no opposite, means nobody.
-                let (Ok(namespace), Some(opposite)) = (PidNamespace::of(call.pid), number.checked_neg()) else {
-                    return Self::Nobody;
-                };
+                // A number that has no opposite means nobody.
+                let Some(opposite) = number.checked_neg() else { return Self::Nobody };
+                let Ok(namespace) = PidNamespace::of(caller) else { return Self::Unknown };
                 match number < 0 && to == Receiver::ProcessOrGroup {
-                    true => Self::Group(namespace.in_group(opposite)),
+                    true => namespace.in_group(opposite).map_or(Self::Unknown, Self::Group),
                     false => namespace.here(number).map_or(Self::Nobody, Self::One),
                 }
             }
@@ -51,14 +53,23 @@ impl Meant {
 /// Whether the kernel would pass a signal over: the first process of a pid namespace cannot be ended or stopped from
 /// inside it.
 pub(super) fn is_unheard(caller: i32, receiver: i32, signal: i32) -> bool {
-    let link = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    UNHEARD.contains(&signal) && innermost(receiver).is_ok_and(|pid| pid == 1) && link(caller) == link(receiver)
+    let link = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid"));
+    let share = || link(caller).is_ok_and(|own| link(receiver).is_ok_and(|its| own == its));
+    UNHEARD.contains(&signal) && innermost(receiver).is_ok_and(|pid| pid == 1) && share()
 }
 
-/// The process behind a descriptor of another process.
-pub(super) fn pid_of_descriptor(owner: i32, descriptor: i32) -> Option<i32> {
-    let text = process::read(owner, &format!("fdinfo/{descriptor}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok().filter(|pid| *pid > 0)
+/// The process behind a descriptor of another process; `None` where the descriptor is none of a process.
+///
+/// # Errors
+///
+/// That it cannot be looked at. That there is no such descriptor is no error.
+pub(super) fn pid_of_descriptor(owner: i32, descriptor: i32) -> io::Result<Option<i32>> {
+    let text = match process::read(owner, &format!("fdinfo/{descriptor}")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let number = text.lines().find_map(|line| line.strip_prefix("Pid:")).and_then(|word| word.trim().parse().ok());
+    Ok(number.filter(|pid| *pid > 0))
 }
 
 #[cfg(test)]

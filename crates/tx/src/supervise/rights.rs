@@ -20,20 +20,23 @@ pub(super) fn holds(pid: i32, capability: u32) -> bool {
 pub(super) fn may_signal(caller: i32, receiver: i32, signal: i32) -> bool {
     let same_session =
         || process::session(caller).is_ok_and(|own| process::session(receiver).is_ok_and(|its| own == its));
-    reaches(caller, receiver, KILL) || signal == libc::SIGCONT && same_session()
+    reaches(caller, receiver, KILL).unwrap_or(false) || signal == libc::SIGCONT && same_session()
 }
 
-/// Whether the kernel would, as far as ids and capabilities say so, let one process take what another has open.
+/// Whether the kernel would, as far as ids and capabilities say so, let one process take what another has open. Where
+/// that cannot be told it would.
 pub(super) fn may_take_from(caller: i32, owner: i32) -> bool {
-    reaches(caller, owner, TRACE)
+    reaches(caller, owner, TRACE).unwrap_or(true)
 }
 
-/// Whether a process has the ids of another, or a capability over it.
-fn reaches(caller: i32, other: i32, capability: u32) -> bool {
-    let (Ok(from), Ok(to)) = (process::read(caller, "status"), process::read(other, "status")) else { return false };
-    let (Some([real, effective, ..]), Some([owner, _, saved, _])) = (ids(&from), ids(&to)) else { return false };
-    [real, effective].iter().any(|id| [owner, saved].contains(id))
-        || is_held(&from, capability) && namespace::user::lies_in(other, caller).unwrap_or(false)
+/// Whether a process has the ids of another, or a capability over it; `None` where that cannot be told.
+fn reaches(caller: i32, other: i32, capability: u32) -> Option<bool> {
+    let (from, to) = (process::read(caller, "status").ok()?, process::read(other, "status").ok()?);
+    let ([real, effective, ..], [owner, _, saved, _]) = (ids(&from)?, ids(&to)?);
+    if [real, effective].iter().any(|id| [owner, saved].contains(id)) {
+        return Some(true);
+    }
+    if is_held(&from, capability) { namespace::user::lies_in(other, caller).ok() } else { Some(false) }
 }
 
 /// Real, effective, saved, and that of the file system.

@@ -2,6 +2,7 @@
 
 use super::bystanders::Bystanders;
 use super::fifos::{Fifos, Opened};
+use super::filtered::Filtered;
 use super::held_signals::HeldSignals;
 use super::object;
 use super::policy::{Network, of};
@@ -9,6 +10,7 @@ use super::reached::Reached;
 use super::surroundings::Surroundings;
 use super::verdict::{Outside, Verdict};
 use super::writes::KernelWrites;
+use crate::state::mount_space::MountSpace;
 use crate::state::record::Record;
 use crate::validate::abort_reason::AbortReason;
 use pando_kernel::process;
@@ -81,7 +83,7 @@ pub struct Supervisor {
     /// The line of /proc/PID/cgroup of who is inside.
     pub(super) group: String,
     /// The mount namespace of the view.
-    pub(super) view: PathBuf,
+    pub(super) view: MountSpace,
     /// The list of the view's mounts (/proc/PID/mountinfo).
     pub(super) mounts: Option<File>,
     pub(super) surroundings: Surroundings,
@@ -89,6 +91,8 @@ pub struct Supervisor {
     /// The transaction's directory, where signals are written down if another process will commit.
     noted_in: Option<PathBuf>,
     held: HeldSignals,
+    /// Whether signals to others wait for the commit. Otherwise they are no part of the transaction.
+    pub(super) holds_signals: bool,
     reached: Reached,
     pub(super) bystanders: Bystanders,
     /// Paths that were looked up in the view to watch what is there.
@@ -121,7 +125,7 @@ impl Supervisor {
     /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a
     /// file is told [later](Self::beside).
     pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
-        let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
+        let view = MountSpace::of("/proc/thread-self/ns/mnt")?;
         let mounts = File::open("/proc/thread-self/mountinfo").ok();
         Ok(Self { mounts, ..Self::over(listener, group, network, view, Surroundings::new(None)) })
     }
@@ -129,14 +133,16 @@ impl Supervisor {
     /// One for the processes of a transaction whose view another process holds; they catch their calls by the program
     /// of [`filter`](super::filter). `bystanders` are those from before there were any.
     pub fn of(record: &Record, listener: Listener, network: Network, bystanders: Bystanders) -> io::Result<Self> {
-        let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
+        let (view, mounts) = record.holder().opened(|pid| {
+            let mounts = File::open(format!("/proc/{pid}/mountinfo")).ok();
+            Ok((MountSpace::of(&format!("/proc/{pid}/ns/mnt"))?, mounts))
+        })?;
         let surroundings = Surroundings::new(record.target.as_ref());
-        let mounts = File::open(format!("/proc/{}/mountinfo", record.holder)).ok();
         let supervisor = Self::over(listener, &record.group, network, view, surroundings);
         Ok(Self { mounts, ..supervisor }.beside(bystanders))
     }
 
-    fn over(listener: Listener, group: &Path, network: Network, view: PathBuf, surroundings: Surroundings) -> Self {
+    fn over(listener: Listener, group: &Path, network: Network, view: MountSpace, surroundings: Surroundings) -> Self {
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         // The last two names tell it from every other group; what stands before them depends on where the hierarchy is
         // mounted.
@@ -153,15 +159,26 @@ impl Supervisor {
             network,
             noted_in: None,
             held,
+            holds_signals: true,
             reached,
             bystanders,
             places: BTreeSet::new(),
         }
     }
 
+    /// The processes that it answers.
+    pub(crate) fn filtered(&self) -> io::Result<Filtered> {
+        Ok(Filtered { listener: self.listener.duplicate()?, view: self.view.duplicate()? })
+    }
+
     /// The same beside these.
     pub(crate) fn beside(self, bystanders: Bystanders) -> Self {
         Self { bystanders, ..self }
+    }
+
+    /// The same, of which no signals to others wait for the commit.
+    pub(crate) fn holding_no_signals(self) -> Self {
+        Self { holds_signals: false, ..self }
     }
 
     /// Signals are written down in a transaction's directory from now on, for whoever commits it.

@@ -4,12 +4,13 @@ use super::local_socket;
 use super::system_v::Kind;
 use crate::state::target::Target;
 use nix::sched::{CloneFlags, setns};
+use pando_kernel::cgroup::tree;
 use pando_kernel::process;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The outside. A process of a target finds things by the names that they have there, which the host may have for
 /// others.
@@ -36,7 +37,7 @@ impl Surroundings {
     pub(super) fn has(&self, kind: Kind, key: i32) -> bool {
         let Some(target) = &self.0 else { return kind.has_here(key) };
         let look = || {
-            let namespace = File::open(format!("/proc/{}/ns/ipc", target.process()?))?;
+            let namespace = target.opened(|pid| File::open(format!("/proc/{pid}/ns/ipc")))?;
             // The file shows what is in the namespace of the thread that opens it, and this one ends right away.
             let looking = std::thread::Builder::new()
                 .name("pando-keys".into())
@@ -47,13 +48,16 @@ impl Surroundings {
     }
 
     /// The names without a file that somebody there can be reached by.
-    pub(super) fn names(&self) -> BTreeSet<Vec<u8>> {
-        self.process().map(|process| local_socket::names(&process)).unwrap_or_default()
+    pub(super) fn names(&self) -> io::Result<BTreeSet<Vec<u8>>> {
+        local_socket::names(&self.process()?)
     }
 
     /// The pids of who is there.
     pub(super) fn processes(&self) -> Vec<i32> {
-        self.0.as_ref().map_or_else(|| process::all().unwrap_or_default(), |target| below(&target.others))
+        self.0.as_ref().map_or_else(
+            || process::all().unwrap_or_default(),
+            |target| tree::members(&target.others, "cgroup.procs", tree::Bounds::ALL).ids,
+        )
     }
 
     /// Its root directory, and the path that the kernel shows for that here.
@@ -62,13 +66,4 @@ impl Surroundings {
         let shown = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
         Ok((root, shown))
     }
-}
-
-/// The processes of a control group and of all below it.
-fn below(group: &Path) -> Vec<i32> {
-    let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    let own = text.lines().filter_map(|line| line.parse().ok());
-    let inner = std::fs::read_dir(group).into_iter().flatten().flatten();
-    let inner = inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    own.chain(inner.flat_map(|entry| below(&entry.path()))).collect()
 }

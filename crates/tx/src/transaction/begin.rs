@@ -16,6 +16,8 @@ use crate::view::ViewPlan;
 use pando_kernel::file::lock::FileLock;
 use pando_kernel::file::tree_removal::remove_tree;
 use pando_kernel::mount::watch::MountWatch;
+use pando_kernel::process::identity::ProcessId;
+use pando_kernel::process::user_rights::UserIds;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -67,11 +69,35 @@ impl Transaction {
         Self::begin_with(home, name, command, first_begun, target, None)
     }
 
+    /// Begins a user's: what he may not do himself it is not committed with. Its changes are kept in memory, which no
+    /// path leads to, and end with it.
+    pub fn begin_for_user(
+        home: &StateDirectory,
+        name: &TxName,
+        command: &[String],
+        memory: Memory,
+        user: UserIds,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        let (transaction, plan) = Self::begin_whose(home, name, command, (None, Some(&user)), None, Some(memory))?;
+        Ok((Self { user: Some(user), ..transaction }, plan))
+    }
+
     fn begin_with(
         home: &StateDirectory,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
+        target: Option<Target>,
+        memory: Option<Memory>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_whose(home, name, command, (first_begun, None), target, memory)
+    }
+
+    fn begin_whose(
+        home: &StateDirectory,
+        name: &TxName,
+        command: &[String],
+        (first_begun, user): (Option<Moment>, Option<&UserIds>),
         target: Option<Target>,
         memory: Option<Memory>,
     ) -> Result<(Self, ViewPlan), BeginError> {
@@ -92,7 +118,12 @@ impl Transaction {
         if let Some(memory) = &memory {
             plan.parts_mut().enumerate().for_each(|(number, part)| memory.keep(part, number));
         }
+        if user.is_some() {
+            let mounts = pando_kernel::mount::mounts()?;
+            plan.give_to_user(&mounts);
+        }
         let watch = Watch::new(home).ok();
+        let holder = ProcessId::own().context(|| "looking at this process".into())?;
         let mut record = Record {
             name: name.clone(),
             begun: Moment::exactly_now(),
@@ -105,13 +136,15 @@ impl Transaction {
                 Some(target) => target.group(name),
             },
             target,
-            holder: std::process::id().cast_signed(),
+            holder: holder.pid,
+            holder_started: holder.started,
             places: plan.places(),
             listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
             synchronous_writes: false,
             baselines: Vec::new(),
             known_names: Vec::new(),
             ignored: Vec::new(),
+            user: user.map(|user| user.uid),
             lost: None,
             command: command.to_vec(),
         };

@@ -7,14 +7,17 @@
 //!                      └────────────────────────────────────────────────────────────────────────┘  ▼
 //!        rivals doomed ◀─ survivors settled ◀─ apply ◀─────────────────────────────── the commit point
 //! ```
+//!
+//! That is the gate of a target. The host's is closed right before it revalidates, and open once all is applied.
 
 use super::Transaction;
-use super::end::EndError;
+use super::end::{EndError, gather_of_open};
 use super::holder::{take_from_holder, watch_of_holder};
 use crate::change::Change;
 use crate::change::kept::About;
 use crate::change::selection::Selection;
 use crate::change::split_attribution::FileBaseline;
+use crate::gate::{Closed, Exclusive, Gate, HostGate};
 use crate::journal::commit::commit;
 use crate::journal::commit_error::CommitError;
 use crate::journal::prepare::Prepared;
@@ -28,7 +31,6 @@ use crate::state::scope::Scope;
 use crate::state::trash;
 use crate::supervise::HeldSignals;
 use crate::transaction::daemons::{Daemons, Lost, Settled, rewritten};
-use crate::transaction::gate::{self, Closed, Exclusive};
 use crate::transaction::in_memory;
 use crate::transaction::recover::finish_published;
 use crate::transaction::synchronous_writes;
@@ -41,6 +43,7 @@ use crate::validate::read_set::{ReadSetError, Watch};
 use crate::validate::twice_changed::twice_changed;
 use pando_kernel::Context;
 use pando_kernel::file::lock::FileLock;
+use pando_kernel::process::user_rights::UserIds;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,6 +65,8 @@ pub struct CommitRequest<'a> {
     pub with_daemons: bool,
     /// What is kept of it so that it can be undone, if anything is.
     pub keep: Option<KeepRequest>,
+    /// What keeps others out meanwhile, where it is one of the host's.
+    pub gate: HostGate,
 }
 
 /// How much is kept of commits, and for whom.
@@ -97,14 +102,35 @@ impl Transaction {
         watch: Option<&Watch>,
         request: &CommitRequest<'_>,
     ) -> Result<(Figures, Settled), EndError> {
+        self.gather()?;
         let daemons = Daemons::stop(&self.scope)?;
         let carried = self.carry();
-        let mut lock = Some(self.home.lock()?);
-        let pipeline =
-            Pipeline { home: &self.home, record: &self.record, watch, request, clears: !self.is_prewarmed() };
+        let lock = self.home.lock()?;
         let carried = carried.and_then(|()| finish_published(&self.home)).map_err(EndError::from);
-        match carried.and_then(|()| pipeline.prepare(&mut lock)) {
-            Ok(ready) => self.publish(ready, Some(&daemons)),
+        self.commit_under(lock, &daemons, carried, watch, request)
+    }
+
+    /// The same for whoever has the lock of the state directory, and has stopped its processes. It is thrown away where
+    /// it cannot be `ready` for that.
+    pub(super) fn commit_under(
+        self,
+        lock: FileLock,
+        daemons: &Daemons,
+        ready: Result<(), EndError>,
+        watch: Option<&Watch>,
+        request: &CommitRequest<'_>,
+    ) -> Result<(Figures, Settled), EndError> {
+        let mut lock = Some(lock);
+        let pipeline = Pipeline {
+            home: &self.home,
+            record: &self.record,
+            watch,
+            request,
+            clears: !self.is_prewarmed(),
+            user: self.user.as_ref(),
+        };
+        match ready.and_then(|()| pipeline.prepare(&mut lock)) {
+            Ok(ready) => self.publish(ready, Some(daemons)),
             Err(error) => {
                 self.scope.kill()?;
                 self.throw_away()?;
@@ -127,9 +153,9 @@ impl Transaction {
     /// Passes the commit point, and puts everything in place. The gate stays closed meanwhile; then it opens, and
     /// rivals whom the commit has doomed are stopped.
     fn publish(self, ready: Ready, daemons: Option<&Daemons>) -> Result<(Figures, Settled), EndError> {
-        let Ready { prepared, mut figures, rewritten, rivals, changed, closed, keep } = ready;
+        let Ready { prepared, mut figures, rewritten, rivals, changed, mut closed, keep } = ready;
         let home = self.home.clone();
-        match commit(&prepared) {
+        match commit(&prepared, || closed.open_host()) {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.
             Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),
@@ -142,6 +168,7 @@ impl Transaction {
         let lost = Lost { copied: self.record.target.is_some() || self.memory.is_some(), rewritten };
         let settled = daemons.map(|daemons| daemons.settle(&self.scope, &home, self.record.target.as_ref(), lost));
         let settled = settled.transpose()?;
+        figures.gate = closed.used();
         figures.logged = log::add(&home, &self.directory)?;
         if let Some(keep) = keep {
             log::prune(&home, keep.bytes, keep.age)?;
@@ -207,9 +234,11 @@ fn prepare_open(
     request: &CommitRequest<'_>,
     lock: &mut Option<FileLock>,
 ) -> Result<Ready, EndError> {
-    Scope::at(&record.group).freeze(true)?;
+    let scope = Scope::at(&record.group);
+    gather_of_open(record, &scope)?;
+    scope.freeze(true)?;
     let watch = watch_of_holder(home, record)?;
-    Pipeline { home, record, watch: watch.as_ref(), request, clears: false }.prepare(lock)
+    Pipeline { home, record, watch: watch.as_ref(), request, clears: false, user: None }.prepare(lock)
 }
 
 /// A commit that lacks nothing but its commit point.
@@ -244,13 +273,15 @@ struct Pipeline<'a> {
     request: &'a CommitRequest<'a>,
     /// Whether the directories of parts that nothing was changed on are removed ahead.
     clears: bool,
+    /// The user whose it is, where that is not root.
+    user: Option<&'a UserIds>,
 }
 
 impl Pipeline<'_> {
     /// Validates the change set with the gate closed, after rivals that are favoured, and prepares its commit. `lock`
     /// is that of the state directory, given back while a rival has its turn.
     fn prepare(&self, lock: &mut Option<FileLock>) -> Result<Ready, EndError> {
-        let gate = gate::of(self.record.target.as_ref(), self.home);
+        let gate = Gate::of(self.record.target.as_ref(), self.home, self.request.gate);
         // Whoever has the target to itself waits for nobody: the others wait for it. Nor is anybody waited for twice.
         let mut patient = self.request.exclusive.is_none();
         loop {
@@ -261,7 +292,7 @@ impl Pipeline<'_> {
                 contention::favoured(contention, self.home, self.record, changed, rivals)
             });
             let Some(rival) = favoured else {
-                return Ok(self.ready(validated, closed)?);
+                return Ok(self.ready(validated, &gate, closed)?);
             };
             // It has to go on, and to commit, in order to end.
             drop(closed);
@@ -289,7 +320,7 @@ impl Pipeline<'_> {
 
     /// Prepares the commit of what was validated. On the host others go on meanwhile, and what they do in that time is
     /// a conflict like what they did before.
-    fn ready(&self, validated: Validated, closed: Closed) -> Result<Ready, CommitError> {
+    fn ready(&self, validated: Validated, gate: &Gate<'_>, closed: Closed) -> Result<Ready, CommitError> {
         let Self { home, record, watch, .. } = self;
         let Validated { mut changes, basis, rivals, changed } = validated;
         let directory = home.of(&record.name);
@@ -307,12 +338,15 @@ impl Pipeline<'_> {
             changes.iter().filter(touched).try_for_each(end)?;
         }
         let (mut figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
-        let prepared = {
+        let steps = changes.iter().filter(touched).map(|one| (&one.part, &one.steps));
+        let mut closed = gate.stand_ajar(closed, &directory, steps)?;
+        let mut prepared = {
             let keep = self.request.keep.map(|keep| (keep.about(record), keep.bytes));
-            Prepared::new(&directory, changes, basis.durable, keep)?
+            Prepared::new(&directory, changes, basis.durable, keep, self.user)?
         };
         figures.too_large_to_keep = prepared.too_large;
         prepared.leaves_what_is_in_use()?;
+        closed.close(prepared.journal.parts.iter().map(|(part, steps)| (part, steps)))?;
         if record.target.is_none() {
             let now = || watch.and_then(|watch| watch.read_sets(record.begun).ok());
             prepared.revalidate(record.begun, || basis.again(now()))?;
@@ -321,8 +355,26 @@ impl Pipeline<'_> {
                 return Err(CommitError::Conflict(Conflict::ClockSetBack));
             }
         }
+        if let Some(user) = self.user {
+            prepared.is_allowed_still(user)?;
+        }
+        closed.must_be_closed()?;
         Ok(Ready { prepared, figures, rewritten, rivals, changed, closed, keep: self.request.keep })
     }
+}
+
+/// Whether a transaction that has changed nothing in its upper directories has changed nothing at all, and is in no
+/// conflict: then there is nothing to commit. How many names it read,
+/// where that is known.
+pub(super) fn validate_unchanged(
+    home: &StateDirectory,
+    record: &Record,
+    watch: &Watch,
+    request: &CommitRequest<'_>,
+) -> Result<Option<Option<usize>>, EndError> {
+    let pipeline = Pipeline { home, record, watch: Some(watch), request, clears: false, user: None };
+    let Validated { changes, basis, .. } = pipeline.validate()?;
+    Ok(changes.iter().all(|part| part.steps.is_empty()).then(|| basis.names()))
 }
 
 /// Fails where one thing was changed by way of two mounts.

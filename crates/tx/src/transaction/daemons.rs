@@ -13,20 +13,21 @@
 //! of a transaction whose changes were kept in memory.
 
 use crate::state::directory::StateDirectory;
-use crate::state::scope::Scope;
+use crate::state::mount_space::MountSpace;
+use crate::state::scope::{Scope, own_group};
 use crate::state::target::Target;
 use crate::validate::change_set::PartChanges;
 use crate::view::enter_root;
 use nix::sched::{CloneFlags, setns, unshare};
-use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
-use pando_kernel::{CallError, Context, file::proc_file, process};
-use rustix::fs::{Mode, OFlags, fstatfs};
-use rustix::mount::{MountPropagationFlags, MoveMountFlags};
+use pando_kernel::process::{self, pidfd};
+use pando_kernel::{CallError, Context, file::proc_file, namespace};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,28 @@ pub struct Settled {
 }
 
 /// Processes that stand still, to be moved.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Daemons {
-    pids: Vec<i32>,
+    left: Vec<Left>,
+}
+
+/// One of them. Its user can end it while it stands still, and have its pid a moment later.
+#[derive(Debug)]
+struct Left {
+    pid: i32,
+    process: OwnedFd,
+}
+
+impl Left {
+    /// Whether the pid was its own until now, and with that all that was found by it.
+    fn is_there(&self) -> bool {
+        !pidfd::has_ended(&self.process)
+    }
+
+    /// The mount namespace that it is in; nothing if it has ended.
+    fn namespace(&self) -> Option<MountSpace> {
+        MountSpace::of(&format!("/proc/{}/ns/mnt", self.pid)).ok().filter(|_| self.is_there())
+    }
 }
 
 /// Files of the view that are other files than the live tree's.
@@ -68,10 +88,15 @@ impl Daemons {
     /// Stops what is left in a scope.
     pub(crate) fn stop(scope: &Scope) -> Result<Self, CallError> {
         if scope.processes().is_empty() {
-            return Ok(Self { pids: Vec::new() });
+            return Ok(Self::default());
         }
         scope.freeze(true)?;
-        Ok(Self { pids: scope.processes() })
+        let opened = |pid| Some(Left { pid, process: pidfd::open(pid).ok()? });
+        let mut left: Vec<Left> = scope.processes().into_iter().filter_map(opened).collect();
+        // What was opened is what stands still there, unless that had just ended.
+        let inside = scope.processes();
+        left.retain(|one| inside.contains(&one.pid));
+        Ok(Self { left })
     }
 
     /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The
@@ -84,48 +109,58 @@ impl Daemons {
         lost: Lost,
     ) -> Result<Settled, CallError> {
         let mut settled = Settled::default();
-        if self.pids.is_empty() {
+        if self.left.is_empty() {
             scope.kill()?;
             return Ok(settled);
         }
         let obstacles = Obstacles { lost, sockets: listening(target) };
-        // Those of one namespace move together.
-        let mut namespaces: HashMap<u64, Vec<i32>> = HashMap::new();
-        for pid in &self.pids {
-            let view = std::fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|found| found.ino());
-            match (view, obstacles.of(*pid)) {
-                (Ok(view), None) => namespaces.entry(view).or_default().push(*pid),
-                (_, Some(why)) => settled.ended.push(format!("{} ({why})", named(*pid))),
-                // It has ended.
-                (Err(_), None) => {}
-            }
-        }
-        let mut go_on = Vec::new();
-        for pids in namespaces.into_values() {
-            match pids.first().map(|first| on_live_tree(*first, home, target)) {
-                None => {}
-                Some(Ok(())) => go_on.extend(pids),
-                Some(Err(error)) => settled.ended.extend(pids.iter().map(|pid| format!("{} ({error})", named(*pid)))),
+        let mut go_on: Vec<&Left> = Vec::new();
+        for (namespace, those) in self.by_namespace(&obstacles, &mut settled) {
+            let why = match is_of_users(&namespace, target) {
+                true => {
+                    Some("its mounts are those of a user namespace of its own, in which none of them are locked".into())
+                }
+                false => on_live_tree(namespace, home, target).err().map(|error| error.to_string()),
+            };
+            match why {
+                None => go_on.extend(those),
+                Some(why) => settled.ended.extend(those.iter().map(|one| format!("{} ({why})", named(one.pid)))),
             }
         }
         if !go_on.is_empty() {
             let group = target.map_or_else(own_group, group_of_target)?;
-            for pid in &go_on {
-                // One that has ended meanwhile needs no group.
-                let _ = std::fs::write(&group, pid.to_string());
+            for one in &go_on {
+                scope.let_go(one.pid, &one.process, &group);
             }
         }
-        let left = scope.processes();
-        for pid in go_on {
-            match left.contains(&pid) {
+        let inside = scope.processes();
+        for one in go_on.into_iter().filter(|one| one.is_there()) {
+            match inside.contains(&one.pid) {
                 true => {
-                    settled.ended.push(format!("{} (the control group of the others does not take it)", named(pid)))
+                    let why = "the control group of the others does not take it";
+                    settled.ended.push(format!("{} ({why})", named(one.pid)))
                 }
-                false => settled.moved.push(named(pid)),
+                false => settled.moved.push(named(one.pid)),
             }
         }
         scope.kill()?;
         Ok(settled)
+    }
+
+    /// Those that nothing keeps from going on. Those of one namespace move together.
+    fn by_namespace(&self, obstacles: &Obstacles, settled: &mut Settled) -> Vec<(MountSpace, Vec<&Left>)> {
+        let mut found: Vec<(MountSpace, Vec<&Left>)> = Vec::new();
+        for one in &self.left {
+            let (namespace, obstacle, name) = (one.namespace(), obstacles.of(one.pid), named(one.pid));
+            // What was found by the pid of one that has ended may be another's.
+            let Some(namespace) = namespace.filter(|_| one.is_there()) else { continue };
+            match (obstacle, found.iter_mut().find(|(known, _)| known.has(one.pid))) {
+                (Some(why), _) => settled.ended.push(format!("{name} ({why})")),
+                (None, Some((_, those))) => those.push(one),
+                (None, None) => found.push((namespace, vec![one])),
+            }
+        }
+        found
     }
 }
 
@@ -234,15 +269,6 @@ fn listening(target: Option<&Target>) -> HashMap<u64, String> {
     text.lines().skip(1).filter_map(socket).collect()
 }
 
-/// Where a process is put to be in the control group that this one is in.
-fn own_group() -> Result<PathBuf, CallError> {
-    let what = || "looking for the own control group".to_owned();
-    let unified = Hierarchies::detect()?.unified.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-    let own = proc_file::text("/proc/self/cgroup").context(what)?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
-    Ok(unified.context(what)?.join(own).join("cgroup.procs"))
-}
-
 /// Where a process is put to be in the control group that the first process of a target is in: an init that manages
 /// groups leaves the top one empty, and the kernel takes no process there.
 fn group_of_target(target: &Target) -> Result<PathBuf, CallError> {
@@ -258,42 +284,65 @@ fn group_of_target(target: &Target) -> Result<PathBuf, CallError> {
     Ok(target.others.join(if is_below { rest } else { Path::new("") }).join("cgroup.procs"))
 }
 
-/// Takes this thread, alone, to the mounts of a process.
-fn join(pid: i32) -> Result<(), CallError> {
-    let path = format!("/proc/{pid}/ns/mnt");
-    let namespace = File::open(&path).context(|| format!("opening {path}"))?;
-    setns(namespace, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))
+/// Whether a mount namespace was made by a user with fewer rights than those who mount things in the live tree: what
+/// root attaches there the kernel does not lock, so that the user could make it writable and see what mounts hide.
+/// Where that cannot be told it is.
+fn is_of_users(namespace: &MountSpace, target: Option<&Target>) -> bool {
+    let live = || match target {
+        Some(target) => target.opened(|pid| MountSpace::of(&format!("/proc/{pid}/ns/mnt"))),
+        None => MountSpace::of("/proc/thread-self/ns/mnt"),
+    };
+    let owner = |space: &MountSpace| namespace::owner(space).and_then(|owner| Ok(fstat(owner)?.st_ino));
+    let same = live().and_then(|live| Ok(owner(&live)? == owner(namespace)?));
+    !same.unwrap_or(false)
 }
 
-/// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
-fn on_live_tree(pid: i32, home: &StateDirectory, target: Option<&Target>) -> Result<(), CallError> {
-    let first = target.map(Target::process).transpose().context(|| "looking for the live tree".into())?;
+/// Makes the live tree the root of a mount namespace, whose processes must stand still.
+fn on_live_tree(theirs: MountSpace, home: &StateDirectory, target: Option<&Target>) -> Result<(), CallError> {
+    let mounts = |target: &Target| target.opened(|pid| MountSpace::of(&format!("/proc/{pid}/ns/mnt")));
+    let live = target.map(mounts).transpose().context(|| "looking for the live tree".into())?;
     // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a target no
     // path but this one is anybody's but the target's.
     let place = if target.is_some() { PathBuf::from("/") } else { home.directory().to_owned() };
     let moved = std::thread::Builder::new().name("pando-daemons".into()).spawn(move || {
         unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
-        let theirs = format!("/proc/{pid}/ns/mnt");
-        let theirs = File::open(&theirs).context(|| format!("opening {theirs}"))?;
-        first.map_or(Ok(()), join)?;
+        if theirs.is_own() {
+            return Err(io::Error::from(io::ErrorKind::PermissionDenied))
+                .context(|| "its mounts are the machine's".into());
+        }
+        if let Some(live) = live {
+            setns(live, CloneFlags::CLONE_NEWNS).context(|| "joining the mounts of the live tree".into())?;
+        }
         let live = Tree::clone_of(Path::new("/"), true)?;
-        setns(theirs, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
+        setns(theirs, CloneFlags::CLONE_NEWNS).context(|| "joining the mount namespace of what is left".into())?;
         rustix::mount::move_mount(&live, "", rustix::fs::CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .context(|| format!("attaching the live tree at {}", place.display()))?;
-        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be
-        // pivoted to.
-        let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        rustix::process::fchdir(&live).context(|| "entering the live tree".into())?;
-        rustix::mount::mount_change(".", downstream).context(|| "parting the mounts".into())?;
-        enter_root(&live).context(|| "entering the live tree".into())
+        let entered = pivot_to(&live);
+        if entered.is_err() {
+            // What is to be ended leads nowhere until it is.
+            let detach = || rustix::mount::unmount(".", UnmountFlags::DETACH);
+            let _ = rustix::process::fchdir(&live).and_then(|()| detach());
+        }
+        entered
     });
     let moved = moved.context(|| "starting a thread".into())?;
     moved.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")).context(|| "moving daemons".into()))
 }
 
+/// Makes a tree that is attached in this thread's mount namespace the root of that.
+fn pivot_to(live: &Tree) -> Result<(), CallError> {
+    // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be
+    // pivoted to.
+    let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::process::fchdir(live).context(|| "entering the live tree".into())?;
+    rustix::mount::mount_change(".", downstream).context(|| "parting the mounts".into())?;
+    enter_root(live).context(|| "entering the live tree".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::os::unix::ffi::OsStringExt;
 
     #[test]

@@ -3,14 +3,15 @@
 use super::Transaction;
 use super::holder::take_from_holder;
 use crate::change::review::PartReview;
+use crate::gate::Exclusive;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::JournalFile;
 use crate::state::directory::StateDirectory;
+use crate::state::mount_space::MountSpace;
 use crate::state::name::TxName;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::trash;
-use crate::transaction::gate::{self, Exclusive};
 use crate::validate::abort_reason::AbortReason;
 use crate::validate::change_set::{PartChanges, read};
 use crate::validate::contention;
@@ -40,11 +41,17 @@ pub enum EndError {
 impl Transaction {
     /// Ends every process that is left in it; how many there were.
     pub fn end_processes(&self) -> Result<usize, CallError> {
+        self.gather()?;
         let left = self.scope.processes().len();
         self.scope.kill()?;
         // Orphans of the command came to this process, which became their reaper.
         while let Ok(Some(_)) = waitpid(None::<Pid>, WaitOptions::NOHANG) {}
         Ok(left)
+    }
+
+    /// Takes processes back into its group that have left that.
+    pub(super) fn gather(&self) -> Result<(), CallError> {
+        self.filtered.as_ref().map_or(Ok(()), |filtered| filtered.gather(&self.scope))
     }
 
     /// What a commit of it would do. Nobody may be changing more.
@@ -94,11 +101,6 @@ fn review_of(parts: &[PartChanges]) -> Result<Vec<PartReview>, CommitError> {
     parts.iter().map(PartChanges::review).collect()
 }
 
-/// The name of a transaction's gate.
-pub fn gate_of(home: &StateDirectory, record: &Record) -> &'static str {
-    gate::of(record.target.as_ref(), home).name()
-}
-
 /// What others changed so that an open transaction cannot be committed any more, as far as somebody has said so.
 pub fn doomed_open(home: &StateDirectory, name: &TxName) -> Option<AbortReason> {
     contention::doomed(&home.of(name))
@@ -107,9 +109,19 @@ pub fn doomed_open(home: &StateDirectory, name: &TxName) -> Option<AbortReason> 
 /// Ends every process of an open transaction but the one that holds it; how many there were.
 pub fn end_processes_of_open(record: &Record) -> Result<usize, CallError> {
     let scope = Scope::at(&record.group);
+    gather_of_open(record, &scope)?;
     let left = scope.processes().len();
     scope.kill()?;
     Ok(left)
+}
+
+/// Takes processes of an open transaction back into its group that have left that.
+pub(super) fn gather_of_open(record: &Record, scope: &Scope) -> Result<(), CallError> {
+    // Without its holder there is no telling which view was its own; whoever has the pid by now is none of it.
+    if let Ok(view) = record.holder().opened(|pid| MountSpace::of(&format!("/proc/{pid}/ns/mnt"))) {
+        scope.gather(&view, Some(record.holder))?;
+    }
+    Ok(())
 }
 
 /// Aborts a transaction that another process holds; how many processes were left in it, which are ended.

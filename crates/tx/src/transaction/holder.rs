@@ -8,9 +8,10 @@ use crate::state::scope::Scope;
 use crate::validate::read_set::Watch;
 use pando_kernel::Context;
 use pando_kernel::file::lock::FileLock;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process};
+use pando_kernel::process::{identity::ProcessId, pidfd};
+use rustix::process::PidfdGetfdFlags;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long the process that held a transaction may take to end once it is killed.
@@ -18,26 +19,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The watch over a transaction that another process holds.
 pub(super) fn watch_of_holder(home: &StateDirectory, record: &Record) -> Result<Option<Watch>, EndError> {
-    let (Some(listener), Some(pid)) = (record.listener, Pid::from_raw(record.holder)) else { return Ok(None) };
+    let Some(listener) = record.listener else { return Ok(None) };
     let take = || {
-        let holder = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-        let listener = rustix::process::pidfd_getfd(&holder, listener, PidfdGetfdFlags::empty())?;
-        Watch::of_another(
-            home,
-            listener,
-            Path::new(&format!("/proc/{}/root", record.holder)),
-            &record.parts,
-            &home.of(&record.name),
-        )
+        // All by the pid, and then a look whether it was the holder's until then.
+        record.holder().opened(|pid| {
+            let holder = pidfd::open(pid)?;
+            let listener = rustix::process::pidfd_getfd(&holder, listener, PidfdGetfdFlags::empty())?;
+            let root = PathBuf::from(format!("/proc/{pid}/root"));
+            Watch::of_another(home, listener, &root, &record.parts, &home.of(&record.name))
+        })
     };
     Ok(Some(take().context(|| format!("looking into the view that process {} holds", record.holder))?))
 }
 
 /// Ends the process that holds a transaction and has its lock, which it gives away so.
-pub(crate) fn end_holder(directory: &Path, holder: i32) -> io::Result<FileLock> {
-    // As long as the lock is held its holder lives, and the pid is its own.
-    if let Some(pid) = Pid::from_raw(holder) {
-        let _ = kill_process(pid, Signal::KILL);
+pub(crate) fn end_holder(directory: &Path, holder: ProcessId) -> io::Result<FileLock> {
+    // The lock may be held by a process that it had made and that outlives it, while another has its pid.
+    if let Ok(process) = holder.opened(pidfd::open) {
+        let _ = pidfd::send_signal(&process, libc::SIGKILL);
     }
     wait_for_lock(&Record::lock(directory), Some(PATIENCE))?.ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
@@ -50,7 +49,7 @@ pub(super) fn take_from_holder(home: &StateDirectory, record: Record) -> Result<
     let what = || format!("locking {}", directory.display());
     let lock = match wait_for_lock(&path, Some(Duration::ZERO)).context(what)? {
         Some(lock) => lock,
-        None => end_holder(&directory, record.holder).context(what)?,
+        None => end_holder(&directory, record.holder()).context(what)?,
     };
     Ok(Transaction::of(home, directory, record, scope, lock))
 }

@@ -17,11 +17,11 @@ use crate::state::directory::StateDirectory;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::Tree;
-use crate::tree::copying::Copying;
+use crate::tree::copying::{Copying, Original, whatever};
 use crate::tree::path::TreePath;
 use pando_kernel::mount::{Attributes as MountAttributes, Tree as MountTree};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::AtFlags;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -57,6 +57,15 @@ impl Memory {
         let (room, files) = (room.to_string(), files.to_string());
         let options = [("size", room.as_str()), ("nr_inodes", files.as_str()), ("mode", "0700")];
         Ok(Self { files: MountTree::new("tmpfs", &options, MountAttributes::empty())?, most })
+    }
+
+    /// As much as that, and so many files, which the kernel sees to: a command that meets the end is told that there is
+    /// no room.
+    pub fn bounded(bytes: u64, files: u64, home: &StateDirectory) -> Result<Self, CallError> {
+        home.prepare()?;
+        let (bytes, files) = (bytes.max(1 << 20).to_string(), files.max(64).to_string());
+        let options = [("size", bytes.as_str()), ("nr_inodes", files.as_str()), ("mode", "0700")];
+        Ok(Self { files: MountTree::new("tmpfs", &options, MountAttributes::empty())?, most: u64::MAX })
     }
 
     /// Whether more is in it than there is to be.
@@ -104,38 +113,39 @@ fn copy(kept: &OverlayPart, own: &OverlayPart) -> io::Result<()> {
     }
     let (from, to) = (Tree::open(kept.files())?, Tree::open(&own.base)?);
     let copied = RefCell::new(HashMap::new());
-    let several = |copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath| {
-        one_of_several(&copied, copying, from, stat, to)
+    let several = |copying: &Copying<'_>, from: &TreePath, original: &Original, to: &TreePath| {
+        one_of_several(&copied, copying, (from, original), to)
     };
     let unchanged = |_: &mut Attributes| step();
-    let copying = Copying { from: &from, to: &to, attributes: &unchanged, with_marks: true, several: &several };
+    let (attributes, several, admits) = (&unchanged, &several, &whatever);
+    let copying = Copying { from: &from, to: &to, attributes, with_marks: true, several, admits };
     let upper = TreePath::ROOT.join("upper".as_ref());
-    copying.names(&upper, &upper)?;
+    let original = Original::open(&from, &upper)?;
+    copying.names(&upper, &original, &upper)?;
     let index = TreePath::ROOT.join("work".as_ref()).join("index".as_ref());
-    if let Some(found) = from.look(&index)? {
-        copying.copy(&index, &found, &index)?;
+    if from.look(&index)?.is_some() {
+        copying.copy(&index, &Original::open(&from, &index)?, &index)?;
     }
     // Last: what comes into it changes its time.
-    copying.attributes(&upper, &from.stat(&upper)?, &upper)
+    copying.attributes(&original, &upper)
 }
 
 /// Copies a file that has several names once. Those that have gone are not among them.
 fn one_of_several(
     copied: &RefCell<HashMap<u64, TreePath>>,
     copying: &Copying<'_>,
-    from: &TreePath,
-    stat: &Stat,
+    (from, original): (&TreePath, &Original),
     to: &TreePath,
 ) -> io::Result<()> {
-    let first = copied.borrow().get(&stat.st_ino).cloned();
+    let first = copied.borrow().get(&original.stat.st_ino).cloned();
     match first {
         Some(first) => {
             let ((old_parent, old), (parent, new)) = (copying.to.place(&first)?, copying.to.place(to)?);
             Ok(rustix::fs::linkat(&*old_parent, old, &*parent, new, AtFlags::empty())?)
         }
         None => {
-            copied.borrow_mut().insert(stat.st_ino, to.clone());
-            copying.file(from, stat, to)
+            copied.borrow_mut().insert(original.stat.st_ino, to.clone());
+            copying.file(from, original, to)
         }
     }
 }

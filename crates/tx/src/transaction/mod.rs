@@ -4,8 +4,8 @@ mod begin;
 mod commit;
 pub(crate) mod daemons;
 mod end;
-pub(crate) mod gate;
 mod holder;
+mod hosted;
 pub(crate) mod in_memory;
 mod looking;
 mod looks;
@@ -17,27 +17,30 @@ pub(crate) mod synchronous_writes;
 
 pub use begin::BeginError;
 pub use commit::{CommitRequest, KeepRequest, commit_open};
-pub use end::{
-    EndError, abort_open, changes_now, doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
-};
+pub use end::{EndError, abort_open, changes_now, doomed_open, end_processes_of_open, processes, review_of_open};
 pub(crate) use holder::end_holder;
+pub use hosted::{Hosted, HostedCommit, Leavings};
 pub use looks::Looks;
 pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;
 use crate::change::split_attribution::FileBaseline;
+use crate::gate::{Hold, HostGate};
+use crate::state::begin_timestamp;
 use crate::state::directory::StateDirectory;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
+use crate::supervise::Filtered;
 use crate::transaction::in_memory::Memory;
 use crate::validate::known_names::KnownNames;
 use crate::validate::read_set::Watch;
-use crate::view::ViewNamespaces;
-use pando_kernel::CallError;
+use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::file::lock::FileLock;
 use pando_kernel::mount::watch::MountWatch;
+use pando_kernel::process::user_rights::UserIds;
+use pando_kernel::{CallError, Context};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A transaction that this process owns: it is begun, and neither committed nor aborted. One that is dropped stays on
 /// disk, for `recover` to remove.
@@ -51,6 +54,12 @@ pub struct Transaction {
     phase: Phase,
     /// Where its changes are until it commits, if that is not on the disk.
     memory: Option<Memory>,
+    /// The user whose it is, where that is not root.
+    user: Option<UserIds>,
+    /// The processes of the command that runs in it.
+    filtered: Option<Filtered>,
+    /// Has others wait who would change what it has touched.
+    hold: Option<Hold>,
     /// Says to all others that the transaction lives.
     _lock: FileLock,
 }
@@ -91,6 +100,9 @@ impl Transaction {
             scope,
             phase: Phase::Entered { prewarmed: false },
             memory: None,
+            user: None,
+            filtered: None,
+            hold: None,
             _lock: lock,
         }
     }
@@ -115,6 +127,35 @@ impl Transaction {
     /// Tells who changes what of files that others are known to change too.
     pub fn tell_apart(&mut self, baselines: Vec<FileBaseline>) {
         self.record.baselines = baselines;
+    }
+
+    /// Has others wait from now on, who are about to change what it touches, for as long as the gate says. With
+    /// `by_priority` those do not wait whose scheduling priority is higher than this process's. For what is `known`
+    /// to be changed by others they wait before it is touched. Its command must not have begun.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel refuses its programs, or what they wait at.
+    pub fn have_others_wait<'a>(
+        &mut self,
+        plan: &ViewPlan,
+        gate: HostGate,
+        by_priority: bool,
+        known: impl Iterator<Item = &'a Path>,
+    ) -> Result<(), CallError> {
+        let hold = Hold::begin(&self.record, &self.directory, gate.held_for(), by_priority);
+        let mut hold = hold.context(|| "having others wait for what it touches".into())?;
+        known.for_each(|path| hold.mark(path));
+        self.hold = Some(hold);
+        // It begins only now: what others did until then is before it, since it has looked at nothing yet.
+        let begun = begin_timestamp::now(&self.directory, plan.grain);
+        self.record.begun = begun.context(|| "taking the time".into())?;
+        self.record.write(&self.directory)
+    }
+
+    /// From now on nobody dooms it by having waited for too long: its command has ended.
+    pub fn is_past_its_command(&self) {
+        self.hold.iter().for_each(Hold::spare);
     }
 
     /// Leaves what it reads at these paths and below them out of its validation. Others who look at what it has read

@@ -10,6 +10,7 @@ use crate::state::scope::Scope;
 use crate::tree::attributes::Moment;
 use crate::view::ViewPlan;
 use pando_kernel::Context;
+use pando_kernel::process::identity::ProcessId;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
@@ -48,7 +49,7 @@ impl Transaction {
         record.name = name.clone();
         record.first_begun = first_begun;
         record.parts = plan.parts().cloned().collect();
-        record.holder = std::process::id().cast_signed();
+        record.held_by(ProcessId::own().context(|| "looking at this process".into())?);
         record.listener = Some(watch.listener().as_raw_fd());
         record.command = command.to_vec();
         record.begun = begun;

@@ -1,6 +1,7 @@
 //! What a crash left: finished if it was committed, removed if it was not.
 
 use crate::crash::planted;
+use crate::gate;
 use crate::journal::commit::finish;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
@@ -16,7 +17,7 @@ use crate::state::scope::Scope;
 use crate::state::target::Target;
 use crate::state::trash;
 use crate::transaction::end_holder;
-use crate::transaction::gate;
+use pando_kernel::process::identity::ProcessId;
 use pando_kernel::{CallError, Context};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -54,7 +55,11 @@ pub fn recover_in(home: &StateDirectory, target: Option<(&Path, u32)>) -> Result
     let _lock = home.lock()?;
     let mut recovered = Vec::new();
     for name in home.names()? {
-        recovered.extend(recover_one(home, name, target)?);
+        // One whose processes do not end, for example, keeps no other from being looked at.
+        let stuck = |error: CallError| {
+            Recovered::Stuck(name.clone(), CommitError::Prepare { what: error.what, source: error.source })
+        };
+        recovered.extend(recover_one(home, name.clone(), target).unwrap_or_else(|error| Some(stuck(error))));
     }
     gate::open_again(home);
     prewarmed::clear(home);
@@ -160,7 +165,7 @@ fn forget(part: &OverlayPart, again: Option<(&Path, u32)>) {
 
 /// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it.
 /// One that was begun to be entered can still be looked at, and is aborted by hand; its processes go on until then.
-fn held_in_vain(directory: &Path) -> std::io::Result<Option<i32>> {
+fn held_in_vain(directory: &Path) -> std::io::Result<Option<ProcessId>> {
     if !CommitMark::was_interrupted(directory)? {
         return Ok(None);
     }
@@ -169,7 +174,7 @@ fn held_in_vain(directory: &Path) -> std::io::Result<Option<i32>> {
         let _ = Scope::at(&record.group).freeze(false);
         return Ok(None);
     }
-    Ok(Some(record.holder))
+    Ok(Some(record.holder()))
 }
 
 /// Whether there is nothing at present that a commit's changes could be made to.

@@ -13,6 +13,7 @@ use crate::validate::read_set::{Canary, Watch, load_ahead};
 use crate::view::{View, ViewPlan, join};
 use pando_kernel::cgroup::born_in_group::Started;
 use pando_kernel::mount::watch::MountWatch;
+use pando_kernel::process::user_rights::AsUser;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::collections::BTreeSet;
@@ -110,6 +111,18 @@ impl Transaction {
         stdio: [Option<File>; 3],
         network: Network,
     ) -> Result<Running, StartError> {
+        self.start_as(plan, command, stdio, network, None)
+    }
+
+    /// The same where the command is to be a user's.
+    pub fn start_as(
+        &mut self,
+        plan: ViewPlan,
+        command: &[OsString],
+        stdio: [Option<File>; 3],
+        network: Network,
+        user: Option<AsUser>,
+    ) -> Result<Running, StartError> {
         // What the command starts and leaves behind is this process's to wait for.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context(|| "becoming a subreaper".into())
@@ -122,9 +135,10 @@ impl Transaction {
             network,
             baselines,
             hears_writes: !prewarmed,
+            user,
             ..Manner::default()
         };
-        match std::mem::replace(&mut self.phase, Phase::Entered { prewarmed }) {
+        let running = match std::mem::replace(&mut self.phase, Phase::Entered { prewarmed }) {
             Phase::Prewarmed { mut watch, namespaces, looking } => {
                 let enter = move || {
                     namespaces.join().map_err(StartError::View)?;
@@ -137,7 +151,11 @@ impl Transaction {
             Phase::Begun { watch, mounts } => self.start_in_new_view(plan, command, manner, watch, mounts),
             // What it reads is not known then.
             Phase::Entered { .. } => self.start_in_new_view(plan, command, manner, None, None),
-        }
+        }?;
+        let filtered = running.supervisor.as_ref().map(Supervisor::filtered).transpose();
+        self.filtered =
+            filtered.context(|| "keeping a descriptor of a command's calls".into()).map_err(StartError::View)?;
+        Ok(running)
     }
 
     /// Makes the view now, and runs a command in it.
@@ -200,7 +218,7 @@ impl Running {
     /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail
     /// (ENOSYS).
     pub fn entering(home: &StateDirectory, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
-        let holder = record.holder;
+        let holder = record.holder();
         let (noted_in, parts) = (Some(home.of(&record.name)), record.parts.clone());
         let canaries = Canary::notes_in(&home.of(&record.name)).context(|| "noting a command".into());
         let canaries = Some(canaries.map_err(StartError::View)?);

@@ -5,6 +5,7 @@ use crate::state::overlay_part::OverlayPart;
 use crate::supervise::{self, Bystanders, Network, Supervisor};
 use crate::validate::read_set::{Canary, Watch};
 use pando_kernel::cgroup::born_in_group::{Program, Started};
+use pando_kernel::process::user_rights::AsUser;
 use pando_kernel::{CallError, Context, process::inheritance, process::pidfd, seccomp};
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -33,6 +34,8 @@ pub(super) struct Manner {
     /// Whether it is heard of what it writes to files of the kernel's. To stop listening takes the kernel some 13 ms,
     /// twice what a short command takes on a prewarmed transaction.
     pub(super) hears_writes: bool,
+    /// Whose it is, where that is not root.
+    pub(super) user: Option<AsUser>,
 }
 
 /// All that a command takes once a thread is in the view.
@@ -48,7 +51,7 @@ impl Beginning {
     /// Starts the command, by a thread that is in the view, and whose calls are caught from then on.
     pub(super) fn start_within(self, mut watch: Option<&mut Watch>) -> Result<(Started, Supervisor), StartError> {
         let Self { command, group, entrance, manner, looked_around } = self;
-        let Manner { stdio, death_signal, network, noted_in, parts, canaries, baselines, hears_writes } = manner;
+        let Manner { stdio, death_signal, network, noted_in, parts, canaries, baselines, hears_writes, user } = manner;
         if let Some(watch) = watch.as_mut().filter(|_| !baselines.is_empty()) {
             watch.listen_for_openers(baselines);
         }
@@ -66,11 +69,14 @@ impl Beginning {
         let me = rustix::thread::gettid().as_raw_nonzero();
         bystanders.beside_view(PathBuf::from(format!("/proc/self/task/{me}/root")), hears_writes);
         let supervisor = supervisor.beside(bystanders);
+        // To send them later, with all rights, is not for a user: whoever has a pid then may be another's.
+        let supervisor = if user.is_some() { supervisor.holding_no_signals() } else { supervisor };
         let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
         let (group, death_signal) = (Some(entrance.as_fd()), death_signal.map(Signal::as_raw));
         let roots = canary.as_ref().map(Canary::roots).unwrap_or_default();
         let looks_up = canary.as_ref().map(|canary| (&roots[..], canary.name()));
-        let started = Program { arguments: &command, group, death_signal, stdio, looks_up }.start();
+        let started =
+            Program { arguments: &command, group, death_signal, stdio, looks_up, user: user.as_ref() }.start();
         let started = started.map_err(StartError::Command)?;
         if let (Some(canary), Some(file)) = (&canary, canaries)
             && let Err(error) = canary.note(file)
@@ -85,8 +91,8 @@ impl Beginning {
 
 /// Catches the calls of this thread, and of all that it starts, that would reach outside.
 fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
-    let (numbers, with, older) = supervise::numbers(network);
-    let listener = seccomp::notify::listen(&numbers, &with, &older);
+    let (this, older) = supervise::numbers(network);
+    let listener = seccomp::notify::listen(&this.0, &this.1, (&older.0, &older.1));
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
 

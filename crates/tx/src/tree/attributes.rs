@@ -51,6 +51,14 @@ impl Moment {
         Self::by(rustix::time::ClockId::RealtimeCoarse)
     }
 
+    /// So long ago.
+    pub(crate) fn ago(span: Duration) -> Self {
+        let now = Self::exactly_now();
+        let nanoseconds = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanoseconds);
+        let then = nanoseconds - i128::try_from(span.as_nanos()).unwrap_or(i128::MAX / 2);
+        Self { seconds: then.div_euclid(1_000_000_000) as i64, nanoseconds: then.rem_euclid(1_000_000_000) as u32 }
+    }
+
     /// Now, by the clock that the former is a rounded one of.
     pub(crate) fn exactly_now() -> Self {
         Self::by(rustix::time::ClockId::Realtime)
@@ -68,6 +76,12 @@ impl Moment {
         Self { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
     }
 }
+
+/// The bits of set-user-id and set-group-id programs.
+pub(crate) const SET_IDS: u32 = 0o6000;
+
+/// The capabilities that a program has.
+pub(crate) const CAPABILITIES: &CStr = c"security.capability";
 
 /// Which attributes are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,10 +115,37 @@ impl Attributes {
         Ok(Self::new(&rustix::fs::stat(path.text.as_c_str())?, xattr::read(path)?.own))
     }
 
+    /// The bits of the mode, without the kind.
+    pub(crate) fn mode(&self) -> u32 {
+        self.mode & 0o7777
+    }
+
+    /// Whether they are a regular file's.
+    pub(crate) fn are_of_file(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
+
+    /// Whether they are a directory's.
+    pub(crate) fn are_of_directory(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::Directory
+    }
+
     /// Whether they are those of another but for the time.
     pub(crate) fn is_same_but_for_time(&self, other: &Self) -> bool {
         let all = |one: &Self| (one.mode, one.uid, one.gid);
         all(self) == all(other) && self.xattrs == other.xattrs
+    }
+
+    /// Whether a file that has them runs with its owner's or its group's rights, or with capabilities.
+    pub(crate) fn are_privileges(&self) -> bool {
+        self.mode & SET_IDS != 0 || self.xattrs.contains_key(CAPABILITIES)
+    }
+
+    /// The same without that.
+    pub(crate) fn without_privileges(&self) -> Self {
+        let mut plain = Self { mode: self.mode & !SET_IDS, ..self.clone() };
+        plain.xattrs.remove(CAPABILITIES);
+        plain
     }
 
     /// A number that any other attributes have another of.

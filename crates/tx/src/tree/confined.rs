@@ -181,29 +181,33 @@ impl Tree {
     /// The names in a directory, sorted.
     pub(crate) fn names(&self, path: &TreePath) -> io::Result<Vec<OsString>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(&*self.directory(path)?, ".", flags, Mode::empty())?;
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(directory)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name));
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        names_in(rustix::fs::openat(&*self.directory(path)?, ".", flags, Mode::empty())?)
     }
 
     /// A path for the calls that know no descriptors of directories; links at its end are not followed by `l…xattr(2)`.
     pub(crate) fn call_path(&self, path: &TreePath) -> io::Result<CallPath> {
         if path.as_bytes().is_empty() {
             let text = format!("/proc/self/fd/{}/.", self.root.as_raw_fd());
-            return Ok(CallPath { text: CString::new(text)?, follow: false, _held: Rc::clone(&self.root) });
+            return Ok(CallPath { text: CString::new(text)?, follow: false, held: Rc::clone(&self.root) });
         }
         let (directory, name) = self.place(path)?;
         let mut text = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
         text.extend_from_slice(name.as_bytes());
-        Ok(CallPath { text: CString::new(text)?, follow: false, _held: directory })
+        Ok(CallPath { text: CString::new(text)?, follow: false, held: directory })
     }
+}
+
+/// The names in an open directory, sorted.
+pub(crate) fn names_in(directory: OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(directory)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// What tells the object of a handle from all others of its file system.
@@ -223,14 +227,19 @@ pub(crate) struct CallPath {
     pub(crate) text: CString,
     /// Whether its end is the kernel's own link to an open object, which is to be followed; it leads no further.
     pub(crate) follow: bool,
-    _held: Rc<OwnedFd>,
+    held: Rc<OwnedFd>,
 }
 
 impl CallPath {
     /// The path of an object that is open, be it a symbolic link.
     pub(crate) fn of(object: OwnedFd) -> io::Result<Self> {
         let text = CString::new(format!("/proc/self/fd/{}", object.as_raw_fd()))?;
-        Ok(Self { text, follow: true, _held: Rc::new(object) })
+        Ok(Self { text, follow: true, held: Rc::new(object) })
+    }
+
+    /// The open object, or the directory that the path leads on from.
+    pub(crate) fn held(&self) -> BorrowedFd<'_> {
+        self.held.as_fd()
     }
 }
 

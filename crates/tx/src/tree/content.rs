@@ -3,10 +3,13 @@
 
 use crate::crash::{planted, step};
 use crate::tree::confined::CallPath;
-use rustix::fs::{FallocateFlags, SeekFrom, Stat, copy_file_range, fallocate, fstat, ftruncate, ioctl_ficlone, seek};
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, SeekFrom, Stat, copy_file_range, fallocate, fstat, ftruncate, ioctl_ficlone, seek,
+};
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 
 /// How much is compared or copied by hand at a time.
@@ -15,43 +18,105 @@ const BUFFER: usize = 128 << 10;
 /// The most that one copy_file_range(2) is asked for.
 const STEP: u64 = 64 << 20;
 
-/// Whether a file has the content of another of the same size. What reads it leaves its time of access alone.
-pub(crate) fn same_content(one: &File, other: &CallPath) -> io::Result<bool> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NOATIME;
-    let other = File::from(rustix::fs::open(other.text.as_c_str(), flags, rustix::fs::Mode::empty())?);
-    let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
-    let mut reader = one;
-    let mut at = 0;
-    loop {
-        let count = reader.read(&mut left)?;
-        if count == 0 {
-            return Ok(true);
+/// What tells the content of one file from any other's: SHA-256 of its size and of each block of it that is not zero,
+/// with its place. So it is the same wherever the holes of a file are.
+pub(crate) type Digest = [u8; 32];
+
+/// How many bytes of data are digested at one occasion at most, such as a commit: others wait meanwhile.
+pub(crate) const MOST_DIGESTED: u64 = 1 << 30;
+
+/// The digest of a file's content, which takes as many bytes of the `budget` as there are of data: holes cost nothing,
+/// and others may have it grow meanwhile. Nothing where that is used up, or where somebody has a lease on the file, and
+/// would have to be waited for. What reads it leaves its time of access alone.
+pub(crate) fn digest(file: &CallPath, budget: &mut u64) -> io::Result<Option<Digest>> {
+    /// What is hashed or left out as a whole.
+    const BLOCK: usize = 4096;
+    const ZEROS: [u8; BLOCK] = [0; BLOCK];
+    let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(file.text.as_c_str(), flags, Mode::empty()) {
+        Err(Errno::AGAIN) => return Ok(None),
+        opened => File::from(opened?),
+    };
+    let size = fstat(&file)?.st_size.cast_unsigned();
+    let (mut digest, mut buffer, mut at) = (Sha256::new(), vec![0; BUFFER], 0);
+    digest.update(size.to_le_bytes());
+    while at < size {
+        let (start, end) = next_data(&file, at, size)?;
+        at = start - start % BLOCK as u64;
+        while at < end {
+            let wanted =
+                usize::try_from(end.next_multiple_of(BLOCK as u64) - at).map_or(BUFFER, |left| left.min(BUFFER));
+            let count = read_at_most(&file, &mut buffer[..wanted], at)?;
+            let Some(left) = budget.checked_sub(count as u64) else { return Ok(None) };
+            *budget = left;
+            for (number, block) in (0_u64..).zip(buffer[..count].chunks(BLOCK)) {
+                if *block != ZEROS[..block.len()] {
+                    digest.update((at + number * BLOCK as u64).to_le_bytes());
+                    digest.update(block);
+                }
+            }
+            if count < wanted {
+                // Its end, or what has become that meanwhile.
+                return Ok(Some(digest.finalize().into()));
+            }
+            at += wanted as u64;
         }
-        match other.read_exact_at(&mut right[..count], at) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        if left[..count] != right[..count] {
-            return Ok(false);
-        }
-        at += count as u64;
+        at = at.max(end);
     }
+    Ok(Some(digest.finalize().into()))
 }
 
-/// A checksum of a file's content, read from where it is open.
-pub(crate) fn checksum(file: &File) -> io::Result<u32> {
-    let (mut hasher, mut buffer, mut reader) = (crc32fast::Hasher::new(), vec![0; BUFFER], file);
-    loop {
-        match reader.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize()),
-            count => hasher.update(&buffer[..count]),
+/// Reads as much as there is; how much that was.
+fn read_at_most(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
+    Ok(filled)
+}
+
+/// Whether a file has the content of another of the same size. What reads it leaves its time of access alone, and what
+/// is hole in both is not read.
+pub(crate) fn same_content(one: &File, other: &CallPath) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOATIME;
+    let other = File::from(rustix::fs::open(other.text.as_c_str(), flags, Mode::empty())?);
+    let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
+    let (size, mut at) = (fstat(one)?.st_size.cast_unsigned(), 0);
+    while at < size {
+        let ((start, end), (other_start, other_end)) = (next_data(one, at, size)?, next_data(&other, at, size)?);
+        let (first, last) = if start <= other_start { (start, end) } else { (other_start, other_end) };
+        if first >= size {
+            break;
+        }
+        at = first;
+        while at < last {
+            let wanted = usize::try_from(last - at).map_or(BUFFER, |left| left.min(BUFFER));
+            let count = read_at_most(one, &mut left[..wanted], at)?;
+            if read_at_most(&other, &mut right[..wanted], at)? != count || left[..count] != right[..count] {
+                return Ok(false);
+            }
+            if count < wanted {
+                return Ok(true);
+            }
+            at += count as u64;
+        }
+    }
+    Ok(true)
 }
 
 /// Makes the content of `to` that of `from`, in place.
 pub(crate) fn bring(from: &File, to: &File) -> io::Result<()> {
+    bring_data(from, to)?;
+    bring_size(from, to)
+}
+
+/// The same without what ends a file that was longer.
+pub(crate) fn bring_data(from: &File, to: &File) -> io::Result<()> {
     let size = fstat(from)?.st_size.cast_unsigned();
     if ioctl_ficlone(to, from).is_err() {
         let mut at = 0;
@@ -65,6 +130,12 @@ pub(crate) fn bring(from: &File, to: &File) -> io::Result<()> {
             at = end;
         }
     }
+    Ok(())
+}
+
+/// Makes the size of `to` that of `from`.
+pub(crate) fn bring_size(from: &File, to: &File) -> io::Result<()> {
+    let size = fstat(from)?.st_size.cast_unsigned();
     // What was longer; and a clone into a longer file leaves its tail. To set the size that it has would give up what
     // is set aside behind its end.
     if fstat(to)?.st_size.cast_unsigned() != size {
@@ -217,6 +288,60 @@ mod tests {
         assert_eq!(inode(&to), before);
         assert_eq!(std::fs::read(&from).unwrap(), std::fs::read(&to).unwrap());
         (std::fs::read(&to).unwrap(), std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&to).unwrap()))
+    }
+
+    #[test]
+    fn a_digest_is_of_the_content_and_of_no_holes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let of = |fill: &dyn Fn(&File), most: u64| {
+            let file = File::create(&path).unwrap();
+            fill(&file);
+            let (call, mut budget) = (CallPath::of(file.into()).unwrap(), most);
+            digest(&call, &mut budget).unwrap().map(|digest| (digest, most - budget))
+        };
+        let (size, place) = (1 << 40, 3 * BUFFER as u64 + 5);
+        let hollow = |content: &'static [u8], at: u64| {
+            move |file: &File| {
+                file.set_len(size).unwrap();
+                file.write_all_at(content, at).unwrap();
+            }
+        };
+        let (one, read) = of(&hollow(b"content", place), 1 << 20).unwrap();
+        assert!(read < 1 << 17, "{read} bytes were read of a file that is all hole");
+        let filled = of(&|file| (hollow(b"content", place)(file), write_zeros(file, 0, 1 << 17).unwrap()).1, 1 << 20);
+        assert_eq!(filled.unwrap().0, one, "zeros are what a hole is");
+        for other in [hollow(b"kontent", place), hollow(b"content", place + 1), hollow(b"content", place + 4096)] {
+            assert_ne!(of(&other, 1 << 20).unwrap().0, one);
+        }
+        assert_ne!(
+            of(&|file| (hollow(b"content", place)(file), file.set_len(size - 1).unwrap()).1, 1 << 20).unwrap().0,
+            one
+        );
+        assert!(of(&|file| write_zeros(file, 0, 5000).unwrap(), 4999).is_none(), "that is more than may be read");
+    }
+
+    #[test]
+    fn contents_are_compared_wherever_their_holes_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        let size = 1 << 40;
+        let hollow = |path: &std::path::Path, all: &[(&[u8], u64)]| {
+            let file = File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
+            file.set_len(size).unwrap();
+            all.iter().for_each(|(content, at)| file.write_all_at(content, *at).unwrap());
+            file
+        };
+        let end = size - 3;
+        let full = hollow(&one, &[(b"abc", 0), (b"def", 1 << 30), (b"ghi", end)]);
+        let is_same =
+            |all: &[(&[u8], u64)]| same_content(&full, &CallPath::of(hollow(&other, all).into()).unwrap()).unwrap();
+        assert!(is_same(&[(b"abc", 0), (b"def", 1 << 30), (b"ghi", end)]));
+        assert!(is_same(&[(b"abc", 0), (&[0; 9999], 1 << 20), (b"def", 1 << 30), (b"ghi", end)]));
+        assert!(!is_same(&[(b"abc", 0), (b"def", 1 << 30)]));
+        assert!(!is_same(&[(b"def", 1 << 30), (b"ghi", end)]));
+        assert!(!is_same(&[(b"abc", 0), (b"x", 1 << 20), (b"def", 1 << 30), (b"ghi", end)]));
+        assert!(!is_same(&[(b"abc", 0), (b"def", 1 << 30), (b"ghx", end)]));
     }
 
     #[test]

@@ -77,6 +77,23 @@ pub(crate) fn strip(path: &CallPath) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether an object has an attribute of this name.
+pub(crate) fn has(path: &CallPath, name: &CStr) -> io::Result<bool> {
+    match get(path, name) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Takes an attribute away; one that is not there need not be.
+pub(crate) fn take(path: &CallPath, name: &CStr) -> io::Result<()> {
+    match remove(path, name) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        removed => Ok(removed?),
+    }
+}
+
 fn remove(path: &CallPath, name: &CStr) -> Result<(), Errno> {
     let remove = if path.follow { rustix::fs::removexattr } else { rustix::fs::lremovexattr };
     remove(path.text.as_c_str(), name)

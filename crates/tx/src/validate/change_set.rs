@@ -8,6 +8,7 @@ use crate::change::split_attribution::FileBaseline;
 use crate::change::sync_ahead;
 use crate::change::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::change::{Change, Steps, changes, plan};
+use crate::gate::choice::GateUsed;
 use crate::journal::commit_error::CommitError;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
@@ -133,6 +134,8 @@ pub struct Figures {
     pub logged: Option<u64>,
     /// How many bytes it would have taken to keep that, where they are more than may be kept.
     pub too_large_to_keep: Option<u64>,
+    /// What kept others out meanwhile.
+    pub gate: GateUsed,
 }
 
 impl Figures {

@@ -108,16 +108,25 @@ impl fmt::Display for Interference {
 impl fmt::Display for Conflict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At { path, what } => write!(out, "{} {what}", path.display()),
+            Self::At { path, what } => write!(out, "{} {what}", shown(path)),
             Self::SeveralNames { mount, index } => {
                 let file = mount.join(format!("a file with several names ({index})"));
-                write!(out, "{} {}", file.display(), Interference::Changed)
+                write!(out, "{} {}", shown(&file), Interference::Changed)
             }
             Self::Forgotten => out.write_str("what it read was forgotten by the kernel, for the lack of memory"),
             Self::Untold(why) => write!(out, "what it read cannot be told: {why}"),
             Self::ClockSetBack => out.write_str("the clock was set back by others"),
         }
     }
+}
+
+/// A path on one line: whoever names a file says no line of his own in Pando's name.
+fn shown(path: &Path) -> String {
+    let mut text = String::new();
+    for c in path.to_string_lossy().chars() {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -129,6 +138,7 @@ mod tests {
         let shown = |path: &str| Conflict::at(path, Interference::Created).below(Path::new("/srv")).to_string();
         assert_eq!(shown("a/b"), "/srv/a/b was created by others");
         assert_eq!(shown(""), "/srv was created by others");
+        assert_eq!(shown("a\n\u{1b}[31mb"), r"/srv/a\n\u{1b}[31mb was created by others");
         let several = Conflict::SeveralNames { mount: PathBuf::new(), index: "/00fb".into() };
         let several = several.below(Path::new("/")).to_string();
         assert_eq!(several, "/a file with several names (/00fb) was changed by others");

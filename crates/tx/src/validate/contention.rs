@@ -43,6 +43,10 @@ pub enum Contention {
 
 impl Contention {
     fn favours(self, rival: &Record, me: &Record) -> bool {
+        // No user has root wait for him.
+        if rival.user.is_some() {
+            return false;
+        }
         let urgency = |record: &Record| process::priority(record.holder).ok();
         match self {
             Self::Priority => matches!((urgency(rival), urgency(me)), (Some(rival), Some(me)) if rival < me),
@@ -97,10 +101,15 @@ pub(crate) fn doom(home: &StateDirectory, changed: &Changed, rivals: &[Rival]) {
         if let Some(path) = rival.meets(home, changed) {
             let words = format!("{} was changed by another transaction", path.display());
             // One that ends just now is validated, which says the same.
-            let _ = std::fs::write(doomed_mark(&rival.directory), words);
-            let _ = Scope::at(&rival.record.group).kill_unseen();
+            doom_by(&rival.directory, &Scope::at(&rival.record.group), &words);
         }
     }
+}
+
+/// Stops the transaction that is kept in a directory, and says why.
+pub(crate) fn doom_by(directory: &Path, scope: &Scope, words: &str) {
+    let _ = std::fs::write(doomed_mark(directory), words);
+    let _ = scope.kill_unseen();
 }
 
 /// Why a transaction was stopped, if it was.
@@ -155,7 +164,8 @@ impl Rival {
     /// roots, that of who holds it.
     fn view(&self) -> Option<PathBuf> {
         if self.record.target.is_some() {
-            return Some(PathBuf::from(format!("/proc/{}/root/", self.record.holder)));
+            let is_there = self.record.holder().is_there();
+            return is_there.then(|| PathBuf::from(format!("/proc/{}/root/", self.record.holder)));
         }
         let roots = Scope::at(&self.record.group).processes().into_iter().map(|pid| format!("/proc/{pid}/root/"));
         let is_view = |root: &String| {

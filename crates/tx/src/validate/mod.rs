@@ -8,6 +8,7 @@ pub(crate) mod conflict;
 pub(crate) mod contention;
 pub(crate) mod in_use;
 pub(crate) mod known_names;
+pub(crate) mod permission;
 pub(crate) mod reach;
 pub(crate) mod read_set;
 pub(crate) mod removed;

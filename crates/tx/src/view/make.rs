@@ -1,6 +1,6 @@
 //! Making a view, and entering one.
 
-use super::plan::{Fixture, How, Use, ViewPlan};
+use super::plan::{Fixture, How, Use, ViewPlan, is_unfit};
 use super::sockets;
 use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
@@ -11,8 +11,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file::handle::FileHandle;
 use pando_kernel::mount::overlay::Overlay;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
+use pando_kernel::process::identity::ProcessId;
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, StatxFlags, openat2,
+};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use std::fs::File;
@@ -54,8 +57,10 @@ impl ViewPlan {
         let reachable = mounts()?.into_iter().filter(is_reachable);
         let mounts: Vec<_> = reachable
             .map(|mount| {
-                // What is shown as it is need not be looked at: a machine has dozens of those.
-                let usable = if Self::is_bound(&mount, Use::Overlay) { Use::Other } else { usable(&mount.at) };
+                // What is shown as it is need not be looked at: a machine has dozens of those. What is another
+                // program's or another machine's must not be: that may never answer.
+                let is_known = Self::is_bound(&mount, Use::Overlay) || is_unfit(&mount.kind);
+                let usable = if is_known { Use::Other } else { usable(&mount.at) };
                 (mount, usable)
             })
             .collect();
@@ -65,7 +70,8 @@ impl ViewPlan {
 
 /// Whether a mount is what its path leads to, not hidden by another (STATX_MNT_ID, since Linux 5.8).
 fn is_reachable(mount: &MountEntry) -> bool {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    // Nobody is asked for attributes that are not wanted: the server of a file system may never answer.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(CWD, &mount.at, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
 }
 
@@ -118,15 +124,19 @@ impl View {
                 .context(|| "laying an overlay over /, whose file system has no file handles".into());
         };
         let mut made_of = Vec::new();
-        let tree = overlay((part, root.device.as_deref()), directory, watch.as_deref_mut(), &mut made_of)?;
+        let tree = overlay((part, root.device.as_deref()), plan, directory, watch.as_deref_mut(), &mut made_of)?;
         // Any directory will do to hang it up before it becomes the root.
         attach(&tree, CWD, &part.base)?;
         for fixture in rest {
-            set_up(fixture, &tree, directory, watch.as_deref_mut(), &mut made_of)?;
+            set_up(fixture, plan, &tree, directory, watch.as_deref_mut(), &mut made_of)?;
         }
         for socket in &plan.sockets {
             // One that has gone since, or lies where the view shows something else, is left out.
             let _ = bind_socket(&tree, socket);
+        }
+        keep_control_groups(&tree, plan)?;
+        if plan.for_user {
+            tree.set_attributes(true, Attributes::MOUNT_ATTR_NOSUID)?;
         }
         enter_root(&tree).context(|| "entering the view".into())?;
         if let Some(watch) = watch {
@@ -161,13 +171,15 @@ pub(super) fn is_fit(part: &OverlayPart) -> bool {
 
 fn overlay(
     (part, device): (&OverlayPart, Option<&str>),
+    plan: &ViewPlan,
     beside: &Path,
     watch: Option<&mut Watch>,
     made_of: &mut Vec<Tree>,
 ) -> Result<Tree, CallError> {
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(part.files(), false)?;
-    let tree = over(part, device, &lower, &files).mount(Attributes::empty(), beside)?;
+    let attributes = if plan.for_user { users_attributes(&lower)? } else { Attributes::empty() };
+    let tree = over(part, device, &lower, &files).mount(attributes, beside)?;
     made_of.extend([lower, files]);
     if let Some(watch) = watch {
         watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
@@ -175,15 +187,24 @@ fn overlay(
     Ok(tree)
 }
 
+/// What may not be done in a user's view: what may not on the mount that it is of, and neither programs with others'
+/// rights nor devices.
+fn users_attributes(lower: &Tree) -> Result<Attributes, CallError> {
+    let flags = rustix::fs::fstatvfs(lower).context(|| "looking at a mount".into())?.f_flag;
+    let always = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NODEV;
+    Ok(if flags.contains(StatVfsMountFlags::NOEXEC) { always | Attributes::MOUNT_ATTR_NOEXEC } else { always })
+}
+
 /// Shows a mount, unless others have taken it away since it was seen, and its place with it.
 fn set_up(
     fixture: &Fixture,
+    plan: &ViewPlan,
     root: &Tree,
     directory: &Path,
     watch: Option<&mut Watch>,
     made_of: &mut Vec<Tree>,
 ) -> Result<(), CallError> {
-    match show(fixture, root, directory, watch, made_of) {
+    match show(fixture, plan, root, directory, watch, made_of) {
         Err(error) if error.source.kind() == io::ErrorKind::NotFound && !fixture.at.exists() => Ok(()),
         shown => shown,
     }
@@ -191,6 +212,7 @@ fn set_up(
 
 fn show(
     fixture: &Fixture,
+    plan: &ViewPlan,
     root: &Tree,
     directory: &Path,
     watch: Option<&mut Watch>,
@@ -199,7 +221,7 @@ fn show(
     let below = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
     match &fixture.how {
         How::Overlay(part) => {
-            let tree = overlay((part, fixture.device.as_deref()), directory, watch, made_of)?;
+            let tree = overlay((part, fixture.device.as_deref()), plan, directory, watch, made_of)?;
             attach(&tree, root.as_fd(), &below(&fixture.at))
         }
         How::Bound => attach(&Tree::clone_of(&fixture.at, true)?, root.as_fd(), &below(&fixture.at)),
@@ -221,11 +243,29 @@ pub(super) fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), Call
         .context(|| format!("attaching a part of the view at {}", path.display()))
 }
 
+/// Makes the trees of control groups read-only, with everything below. It is the mounts that came along with the tree
+/// around them: one on top would only have to be taken away again, in a namespace of the command's own.
+pub(super) fn keep_control_groups(root: &Tree, plan: &ViewPlan) -> Result<(), CallError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    for tree in &plan.control_groups {
+        match openat2(root, tree.strip_prefix("/").unwrap_or(tree), flags, Mode::empty(), within) {
+            Ok(place) => Tree::from(place).set_attributes(true, Attributes::MOUNT_ATTR_RDONLY)?,
+            // It was taken away since it was seen.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).context(|| format!("looking for control groups at {}", tree.display())),
+        }
+    }
+    Ok(())
+}
+
 /// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the
 /// view's.
 ///
 /// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in
 /// the place of his socket meanwhile leads nobody to another file, which would be written to at once.
+///
+/// The mount is read-only: mode, owner and times would be changed in the live tree. connect(2) does not ask for more.
 fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = rustix::fs::open(path, flags, Mode::empty())?;
@@ -233,9 +273,11 @@ fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::NotFound.into());
     }
     let below = path.strip_prefix("/").unwrap_or(path);
-    let place = rustix::fs::openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let place = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
     let by_number = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    Ok(rustix::mount::mount_bind(by_number(&socket), by_number(&place))?)
+    rustix::mount::mount_bind(by_number(&socket), by_number(&place))?;
+    let bound = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    Tree::from(bound).set_attributes(false, Attributes::MOUNT_ATTR_RDONLY).map_err(|error| error.source)
 }
 
 pub(crate) fn enter_root(tree: &Tree) -> io::Result<()> {
@@ -279,8 +321,10 @@ impl ViewNamespaces {
 }
 
 /// Takes this thread, alone, into the view that a process is in.
-pub(crate) fn join(pid: i32) -> Result<(), CallError> {
-    ViewNamespaces::of(Path::new(&format!("/proc/{pid}")))?.join()
+pub(crate) fn join(holder: ProcessId) -> Result<(), CallError> {
+    let looking = || format!("looking into the view that process {} holds", holder.pid);
+    let namespaces = holder.opened(|pid| Ok(ViewNamespaces::of(Path::new(&format!("/proc/{pid}")))));
+    namespaces.context(looking)??.join()
 }
 
 #[cfg(test)]

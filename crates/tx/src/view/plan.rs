@@ -48,12 +48,26 @@ const UNFIT: [&str; 22] = [
 
 /// Whether an upper directory cannot lie on a kind of file systems. What stands behind a point is a program's own name
 /// for it: `fuse.sshfs`.
-fn is_unfit(kind: &str) -> bool {
+pub(super) fn is_unfit(kind: &str) -> bool {
     kind.split('.').next().is_some_and(|kind| UNFIT.contains(&kind))
 }
 
 /// Trees of the kernel's; whatever is mounted in them belongs to them.
 pub(super) const KERNELS: [&str; 2] = ["/proc", "/sys"];
+
+/// Where control groups are shown, of mounts of which those that others lie in come first: several below one directory,
+/// as systemd has them on a machine with the first version, are one tree.
+pub(super) fn control_groups<'a>(mounts: impl Iterator<Item = &'a MountEntry>) -> Vec<PathBuf> {
+    const USUAL: &str = "/sys/fs/cgroup";
+    let mut trees: Vec<PathBuf> = Vec::new();
+    for mount in mounts.filter(|mount| ["cgroup", "cgroup2"].contains(&mount.kind.as_str())) {
+        let tree = if mount.at.starts_with(USUAL) { Path::new(USUAL) } else { &mount.at };
+        if !trees.iter().any(|other| tree.starts_with(other)) {
+            trees.push(tree.to_owned());
+        }
+    }
+    trees
+}
 
 /// A mount of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +108,14 @@ pub struct ViewPlan {
     pub fixtures: Vec<Fixture>,
     /// Sockets that somebody outside can be reached by.
     pub sockets: Vec<PathBuf>,
+    /// Trees of control groups. They are shown, but nothing in them can be changed: a process in another group is not
+    /// stopped with the transaction, and what it reads is forgotten with that group.
+    pub control_groups: Vec<PathBuf>,
     /// How fine the times are of all the file systems under its overlays.
     pub(crate) grain: Grain,
+    /// Whether it is for a user who is not root: no program gets anybody's rights there, and no device is one.
+    #[serde(default)]
+    pub(crate) for_user: bool,
 }
 
 impl ViewPlan {
@@ -138,7 +158,9 @@ impl ViewPlan {
         fixtures.dedup();
         let has_part = |(mount, usable): &&(MountEntry, Use)| matches!(Self::kind(mount, *usable), Kind::Overlay);
         let grains = mounts.iter().filter(has_part).map(|(mount, _)| Grain::of_kind(&mount.kind));
-        Self { fixtures, sockets: Vec::new(), grain: grains.max().unwrap_or(Grain::Fine) }
+        let grain = grains.max().unwrap_or(Grain::Fine);
+        let control_groups = control_groups(sorted.iter().map(|(mount, _)| mount));
+        Self { fixtures, sockets: Vec::new(), control_groups, grain, for_user: false }
     }
 
     fn hidden(home: &StateDirectory, fixture: &Fixture) -> Option<PathBuf> {
@@ -226,6 +248,21 @@ impl ViewPlan {
         self.fixtures
             .retain(|fixture| fixture.how != How::Hidden || made.contains(&fixture.at) || !is_beside(&fixture.at));
         Ok(roots)
+    }
+
+    /// Makes it a user's: what cannot be kept in memory is read-only, since there he could reach what is being
+    /// committed; and what a program serves, his own perhaps, which never answers, is hidden.
+    pub(crate) fn give_to_user(&mut self, mounts: &[MountEntry]) {
+        self.for_user = true;
+        let is_served = |mount: &&MountEntry| mount.kind.starts_with("fuse") && mount.kind != "fusectl";
+        let served: Vec<&Path> = mounts.iter().filter(is_served).map(|mount| mount.at.as_path()).collect();
+        for fixture in &mut self.fixtures {
+            if served.contains(&fixture.at.as_path()) {
+                fixture.how = How::Hidden;
+            } else if matches!(&fixture.how, How::Overlay(part) if part.memory.is_none()) {
+                fixture.how = How::ReadOnly;
+            }
+        }
     }
 
     /// Mounts that can be written outside and not in the transaction.

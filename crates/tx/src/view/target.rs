@@ -6,9 +6,9 @@
 //! the target.
 
 use super::in_reach::InReach;
-use super::make::{View, attach, enter_root, over};
+use super::make::{View, attach, enter_root, keep_control_groups, over};
 use super::memory;
-use super::plan::{Fixture, How, Use, ViewPlan};
+use super::plan::{Fixture, How, Use, ViewPlan, control_groups};
 use super::sockets;
 use crate::state::begin_timestamp::Grain;
 use crate::state::directory::StateDirectory;
@@ -37,7 +37,7 @@ impl ViewPlan {
     pub(crate) fn of_target(home: &StateDirectory, name: &TxName, target: &Target) -> Result<Self, CallError> {
         let what = || "looking at the mounts".to_owned();
         let pid = target.process().context(what)?;
-        let root = File::open(format!("/proc/{pid}/root/.")).context(what)?;
+        let root = target.opened(|pid| File::open(format!("/proc/{pid}/root/."))).context(what)?;
         if FileHandle::of(&root).is_err() {
             let why = "its root file system does not tell its files apart: it is not one that lasts (`pando create`, `clone`, `restore`), or stands on several layers that an earlier version of Pando made";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why)).context(|| "laying an overlay over it".into());
@@ -54,6 +54,7 @@ impl ViewPlan {
         let all = mounts_of(pid)?;
         let in_reach = InReach::of(&all);
         let mut ways = memory::ways(&root, &in_reach, &mounts()?);
+        let control_groups = control_groups(in_reach.mounts.iter().copied());
         for mount in in_reach.mounts.into_iter().filter(|mount| mount.at != Path::new("/")) {
             // What lies in a tree that is shown as it is comes along with it.
             let is_around = |fixture: &Fixture| !fixture.is_part() && mount.at.starts_with(&fixture.at);
@@ -68,7 +69,13 @@ impl ViewPlan {
             };
             fixtures.push(Fixture { at: mount.at.clone(), how, device: None });
         }
-        Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), grain: Grain::Tick })
+        Ok(Self {
+            fixtures,
+            sockets: sockets::listening_in(pid, &root),
+            control_groups,
+            grain: Grain::Tick,
+            for_user: false,
+        })
     }
 }
 
@@ -80,8 +87,7 @@ impl View {
         mut watch: Option<&mut Watch>,
     ) -> Result<Self, StartError> {
         let entering = || "entering its namespaces".to_owned();
-        let pid = target.process().context(entering)?;
-        let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).context(entering);
+        let open = |name: &str| target.opened(|pid| File::open(format!("/proc/{pid}/ns/{name}"))).context(entering);
         let (users, mount_namespace) = (open("user")?, open("mnt")?);
         let number = |file: &File| file.metadata().map(|metadata| metadata.ino()).context(entering);
         let same_users = number(&users)? == number(&File::open("/proc/self/ns/user").context(entering)?)?;
@@ -148,6 +154,7 @@ fn put_together(plan: &ViewPlan, overlays: Vec<Tree>) -> Result<Tree, StartError
         // One that has gone since is left out.
         let _ = show_socket(socket, &root);
     }
+    keep_control_groups(&root, plan)?;
     Ok(root)
 }
 

@@ -10,11 +10,11 @@ pub(super) const FILES: &[Kind] = &[
         &["descriptor", "a name of what cannot be opened (O_PATH)", "close it"],
     ),
     kind(
-        "kept = open(STAGE + '/gone', 'w+'); os.link(STAGE + '/gone', STAGE + '/left'); os.unlink(STAGE + '/gone')",
-        &["descriptor", "a file that lost this name and has others"],
+        "kept = open(STAGE + '/gone', 'w+'); os.mkdir(STAGE + '/moved'); os.link(STAGE + '/gone', STAGE + '/moved/left'); os.unlink(STAGE + '/gone')",
+        &["descriptor", "a file that lost this name and has others elsewhere"],
     ),
     kind(
-        "kept = open(STAGE + '/gone', 'w+'); kept.truncate((1 << 30) + 1); os.unlink(STAGE + '/gone')",
+        "kept = open(STAGE + '/gone', 'w+'); os.posix_fallocate(kept.fileno(), 0, (1 << 30) + 4096); os.unlink(STAGE + '/gone')",
         &["descriptor", "a deleted file of more than 1 GiB", "close it"],
     ),
     kind(
@@ -22,7 +22,10 @@ pub(super) const FILES: &[Kind] = &[
          if not found:\n    raise Lacks('a device that has a state')\nkept = os.open(found[0], os.O_RDONLY)",
         &["descriptor", "a device (/dev/", "start the program without it"],
     ),
-    kind("kept = call(300, 0x200, 0)", &["descriptor", "a kernel object (anon_inode:[fanotify])", "close it"]),
+    kind(
+        "kept = call(300, 0x200, 0)",
+        &["descriptor", "a fanotify group (anon_inode:[fanotify])", "use inotify, or close it"],
+    ),
     kind(
         "kept = call(444, struct.pack('QQQ', 1 << 11, 0, 0), 24, 0)",
         &["descriptor", "a kernel object (anon_inode:[landlock-ruleset])"],
@@ -37,6 +40,10 @@ pub(super) const FILES: &[Kind] = &[
         &["descriptor", "a kernel object (anon_inode:bpf-map)"],
     ),
     kind("kept = call(430, b'tmpfs', 0)", &["descriptor", "a kernel object (anon_inode:[fscontext])"]),
+    kind(
+        "kept = open('gone', 'w')\nlibc.inotify_add_watch(libc.inotify_init(), b'gone', 2)\nos.unlink('gone')",
+        &["descriptor", "an inotify instance with 1 watches that no path leads to"],
+    ),
     kind(
         "libc.inotify_add_watch(libc.inotify_init(), b'/proc/self', 2)",
         &["descriptor", "an inotify instance with 1 watches"],

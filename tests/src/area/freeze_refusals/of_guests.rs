@@ -6,7 +6,7 @@ use crate::world::World;
 
 /// Has a file open that has lost the name by which it was opened, and somebody else who has it, until it is told to
 /// close it.
-const HOLDS: &str = "mkfifo /go; echo x >/gone; ln /gone /other; exec 7</gone; rm /gone; sleep 100000 & read word </go; exec 7<&-; kill $!; exec sleep 200000";
+const HOLDS: &str = "mkfifo /go; echo x >/gone; mkdir /moved; ln /gone /moved/other; exec 7</gone; rm /gone; sleep 100000 & read word </go; exec 7<&-; kill $!; exec sleep 200000";
 
 /// There is no image, nothing that was begun is left, and the guest runs; when what was named is gone it is frozen.
 pub(super) fn nothing_changes(sandbox: &Sandbox) {

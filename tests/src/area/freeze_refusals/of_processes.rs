@@ -69,21 +69,9 @@ pub(super) const PROCESSES: &[Kind] = &[
         "call(154, 1, struct.pack('IIII', 0, 0, 0xfffff, 81), 16)",
         &["a table of segments of its own (modify_ldt)"],
     )),
-    by(
-        "prog",
-        kind(
-            "import shutil, subprocess\nshutil.copy('/bin/sleep', STAGE + '/prog')\nkept = subprocess.Popen([STAGE + '/prog', '1000'])\n\
-             while status(kept.pid, 'Name') != 'prog':\n    time.sleep(0.01)\nos.unlink(STAGE + '/prog')",
-            &["its program was deleted or replaced", "start it again"],
-        ),
-    ),
     kind(
-        "child(lambda: (os.chroot(STAGE), os.chdir('/')))",
-        &["it has a root directory of its own (chroot)", "start the program without chroot"],
-    ),
-    kind(
-        "gone = os.fork() or os._exit(0)\nkept = os.pidfd_open(gone)\nos.waitpid(gone, 0)",
-        &["descriptor", "a descriptor of a process that is gone", "close it"],
+        "jail = STAGE + '/jail'\nos.mkdir(jail)\nchild(lambda: os.chroot(jail))\nos.rmdir(jail)",
+        &["it has a root directory of its own that no path leads to", "start the program without chroot"],
     ),
     kind(
         "try:\n    kept = call(434, os.getpid(), os.O_EXCL)\nexcept OSError as why:\n    raise Lacks(why)",

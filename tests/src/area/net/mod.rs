@@ -7,6 +7,7 @@ pub(crate) mod conformance;
 pub(crate) mod connection_kills;
 pub(crate) mod connections;
 pub(crate) mod host_mode;
+pub(crate) mod named;
 pub(crate) mod private;
 pub(crate) mod same_ports;
 pub(crate) mod thousand;

@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::what_cannot_be_is_refused_by_name", refusals).needs(NEEDS),
 ];
 
-const NEEDS: &[Need] = &[
+pub(super) const NEEDS: &[Need] = &[
     Need::Root,
     Need::Program("ip", "iproute2"),
     Need::Program("nft", "nftables"),
@@ -214,6 +214,12 @@ fn names(sandbox: &Sandbox) {
     let hosts = || sandbox.pando(["exec", "b", "--", "cat", "/etc/hosts"]).ok();
     let known = sandbox.inspect("a")["addresses"][0].as_str().expect("it has an address").to_owned();
     assert!(hosts().contains(&format!("{known} a alpha\n")), "{}", hosts());
+    // A name that is somebody else's leads nowhere else.
+    for taken in ["b", "ALPHA", "localhost", "host.pando.internal"] {
+        let _c = server(sandbox, "c", &["--net", "private", "--hostname", taken], "80");
+        assert!(hosts().lines().any(|line| line.ends_with(" c")), "{taken}: {}", hosts());
+        sandbox.pando(["rm", "--force", "c"]).ok();
+    }
     sandbox.pando(["rm", "--force", "a"]).ok();
     assert!(!hosts().contains(" a alpha"), "who has gone is not known: {}", hosts());
     // The same name gets the same address again.

@@ -1,12 +1,13 @@
 //! `pando tx commit` and `pando tx abort`.
 
+use super::gate::GateOptions;
 use super::guest;
 use super::named_paths::Named;
 use super::recover::{sweep_soon, tell_of_mounts};
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{CommitError, CommitRequest, EndError, Reached, Selection, TxName};
+use pando_tx::{CommitError, CommitRequest, EndError, HostGate, Reached, Selection, TxName};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -29,6 +30,11 @@ pub(super) struct Commit {
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     no_durable: bool,
+    /// Refuse to commit where others could see it half done
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    gate: GateOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -43,18 +49,23 @@ pub(super) struct Abort {
 impl Commit {
     /// One of all that it has changed, which survives a loss of power.
     pub(super) fn whole(name: TxName, guest: Option<String>) -> Self {
-        Self { name, guest, ignore: Vec::new(), include: Vec::new(), exclude: Vec::new(), no_durable: false }
+        let (ignore, include, exclude) = Default::default();
+        let gate = GateOptions::default();
+        Self { name, guest, ignore, include, exclude, no_durable: false, strict: false, gate }
     }
 
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
         let begun = Instant::now();
-        let gate = if self.guest.is_some() { "freeze" } else { "none" };
+        let gate = match &self.guest {
+            Some(_) => HostGate::NONE,
+            None => self.gate.choose_for_commit(root, self.strict)?,
+        };
         let reached = Reached::of(home, &self.name);
         let (selection, durable) = (&self.selection(root)?, !self.no_durable);
         let keep = super::settings::keep(root, None)?;
         let request =
-            CommitRequest { selection, durable, contention: None, exclusive: None, with_daemons: false, keep };
+            CommitRequest { selection, durable, contention: None, exclusive: None, with_daemons: false, keep, gate };
         let committed = pando_tx::commit_open(home, &self.name, &request);
         if matches!(&committed, Err(EndError::Commit(CommitError::Conflict(_)))) {
             eprintln!("{}", self.what_is_left());
@@ -67,7 +78,7 @@ impl Commit {
             outcome,
             time: begun.elapsed(),
             retries: 0,
-            gate,
+            alone: false,
             ended: 0,
             read_only: &[],
             ignored: &self.ignore,
@@ -118,7 +129,7 @@ impl Abort {
             outcome: Outcome::Aborted("as asked".into()),
             time: begun.elapsed(),
             retries: 0,
-            gate: "",
+            alone: false,
             ended,
             read_only: &[],
             ignored: &[],

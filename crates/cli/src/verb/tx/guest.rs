@@ -6,6 +6,7 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::{Method, PartOf, Process};
 use pando_guest::{GuestName, Places};
+use pando_kernel::process::identity::ProcessId;
 use pando_tx::{Network, StateDirectory, Target, TxName};
 use std::path::PathBuf;
 
@@ -49,9 +50,15 @@ pub(super) fn target(root: &StateRoot, guest: &str) -> anyhow::Result<Target> {
 }
 
 /// A process of the guest that is part of a transaction, and answered for.
-pub(super) fn process(name: &TxName, holder: i32, network: Network, command: &[std::ffi::OsString]) -> Process {
+pub(super) fn process(name: &TxName, holder: ProcessId, network: Network, command: &[std::ffi::OsString]) -> Process {
     let command = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let refuse_network = network == Network::Refuse;
-    let transaction = Some(PartOf { name: name.to_string(), holder, supervised: true, refuse_network });
+    let transaction = Some(PartOf {
+        name: name.to_string(),
+        holder: holder.pid,
+        holder_started: holder.started,
+        supervised: true,
+        refuse_network,
+    });
     Process { command, transaction, ..Process::default() }
 }

@@ -98,11 +98,6 @@ impl Holder {
         Ok(Self { child, read_only })
     }
 
-    /// Its pid.
-    pub(super) fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
-    }
-
     /// Mounts that can be written outside and not in the transaction.
     pub(super) fn read_only(&self) -> &[String] {
         &self.read_only

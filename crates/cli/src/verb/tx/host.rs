@@ -7,8 +7,8 @@ use super::run::Run;
 use super::wait::Waiting;
 use crate::state_root::StateRoot;
 use pando_tx::{
-    BeginError, Contention, KeepRequest, Lesson, Memory, ReplayedInput, Retry, Runner, StateDirectory, Transaction,
-    Tried, TxName, ViewPlan,
+    BeginError, Contention, HostGate, KeepRequest, Lesson, Memory, ReplayedInput, Retry, Runner, StateDirectory,
+    Transaction, Tried, TxName, ViewPlan,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,6 +28,10 @@ pub(super) struct OnHost<'a> {
     pub(super) keep: Option<KeepRequest>,
     /// How much memory there is for what is changed, if it is kept there.
     pub(super) memory: Option<u64>,
+    /// What keeps others out while it is committed.
+    pub(super) gate: HostGate,
+    /// Whether it has lost all its retries: others are to wait for what it touches, where that is to be had.
+    pub(super) is_last: bool,
     /// Where what it reads is not validated.
     pub(super) ignored: Vec<PathBuf>,
 }
@@ -35,12 +39,13 @@ pub(super) struct OnHost<'a> {
 impl Runner for OnHost<'_> {
     type Error = anyhow::Error;
 
-    fn attempt(&mut self, number: u32, lesson: &mut Lesson, _exclusive: bool) -> anyhow::Result<Tried> {
+    fn attempt(&mut self, number: u32, lesson: &mut Lesson, exclusive: bool) -> anyhow::Result<Tried> {
+        self.is_last = exclusive;
         self.run.attempt(self, number, lesson)
     }
 
     fn announce(&mut self, retry: &Retry<'_>) {
-        announce(retry, self.run.retry);
+        announce(retry, self.run.retry, "with others waiting for what it touches");
     }
 
     fn rest(&mut self, pause: Duration) -> anyhow::Result<Option<i32>> {
@@ -57,6 +62,25 @@ impl OnHost<'_> {
         transaction.ignore(&self.ignored)?;
         lesson.apply(&mut transaction, baselines);
         Ok((transaction, plan, clearer))
+    }
+
+    /// Has others wait for what the transaction touches, where that was asked for, or where it has lost its retries.
+    pub(super) fn hold(
+        &mut self,
+        transaction: &mut Transaction,
+        plan: &ViewPlan,
+        lesson: &Lesson,
+    ) -> anyhow::Result<()> {
+        let by_priority = self.contention == Contention::Priority;
+        if self.gate.holds() {
+            return Ok(transaction.have_others_wait(plan, self.gate, by_priority, lesson.contended())?);
+        }
+        let holding = self.gate.holding().filter(|_| self.is_last && self.ignored.is_empty());
+        let Some(gate) = holding else { return Ok(()) };
+        if transaction.have_others_wait(plan, gate, by_priority, lesson.contended()).is_ok() {
+            self.gate = gate;
+        }
+        Ok(())
     }
 
     fn begin_somewhere(&self, name: &TxName, shown: &[String], lesson: &Lesson) -> Result<Begun, BeginError> {

@@ -4,6 +4,7 @@ mod attribute_text;
 mod diff;
 mod end;
 mod export;
+mod gate;
 mod guest;
 mod heed;
 mod holder;
@@ -28,8 +29,10 @@ mod shell;
 mod standard_descriptors;
 mod supervised;
 mod undo;
+mod users;
 mod wait;
 
+pub(crate) use listing::open_transactions;
 pub(crate) use recover::recover_first;
 
 use super::Verb;
@@ -68,6 +71,11 @@ enum Action {
     Undo(undo::Undo),
     /// Finish or remove what a crash left
     Recover(recover::Recover),
+    /// Run transactions of users who are not root, as pando.toml allows them
+    Serve(users::Serve),
+    /// Run one of them; `serve` starts it
+    #[command(hide = true)]
+    Work(users::Work),
     /// Be the process that holds a transaction; `begin` starts it
     #[command(hide = true)]
     Hold(holder::Hold),
@@ -85,6 +93,8 @@ impl Tx {
 
 impl Verb for Tx {
     const NAME: &'static str = "tx";
+    /// What users may have, too, is asked for at a server of root's.
+    const NEEDS_ROOT: bool = false;
     const ABOUT: &'static str = "Run commands as transactions: everything they change is committed, or nothing";
     const EXAMPLES: &'static str = "\
 Examples:
@@ -104,6 +114,10 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         crate::inside_transaction::refuse("a transaction")?;
+        match &self.action {
+            Action::Run(run) if !rustix::process::geteuid().is_root() => return users::run(run, root),
+            _ => crate::command_line::check_user(Self::NAME, true)?,
+        }
         root.check()?;
         let home = StateDirectory::new(root.directory());
         match self.action {
@@ -119,6 +133,8 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
             Action::Show(show) => show.run(root),
             Action::Undo(undo) => undo.run(root),
             Action::Recover(recover) => recover.run(root, &home),
+            Action::Serve(serve) => serve.run(root, &home),
+            Action::Work(work) => work.run(root, &home),
             Action::Hold(hold) => hold.run(root),
             Action::Keep(keep) => keep.run(root),
         }

@@ -121,7 +121,7 @@ impl Enter {
                     pando_tx::note_reached(home, &record, &rest.passed).context("cannot note what it has reached")?;
                     Ok(rest.ended.code())
                 }
-                Waited::TooLong(_) | Waited::Stopped(..) => bail!("the command's end was not seen"),
+                Waited::TooLong(_) | Waited::Stopped(..) | Waited::Gone(_) => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {
                 let code = if error.source.kind() == ErrorKind::NotFound { 127 } else { 126 };
@@ -144,7 +144,7 @@ fn enter_guest(
     let network = Network::Pass;
     let manner = Manner { network, when, note_signals: true, looks: false };
     let (supervised, socket) = Supervised::begin(home, record, manner)?;
-    let process = guest::process(&record.name, record.holder, network, command);
+    let process = guest::process(&record.name, record.holder(), network, command);
     let exec = |process| Method::Exec { name: guest.to_owned(), process };
     let code = attach_instead(
         root,

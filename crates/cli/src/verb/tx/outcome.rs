@@ -3,7 +3,8 @@
 use super::heed::Stopped;
 use super::report::Outcome;
 use crate::complaint::OWN_FAILURE;
-use pando_tx::{AbortReason, Attempt, Otherwise, Retry};
+use pando_tx::{AbortReason, Attempt, CommitError, EndError, Figures, Otherwise, Retry, Settled, StartError};
+use std::io::ErrorKind;
 
 /// What is told of an attempt that has outgrown its memory.
 const OUTGROWN: &str = "its changes outgrew the memory for them (leave out --in-memory, or give it a larger size)";
@@ -19,6 +20,43 @@ pub(super) fn outcome(attempt: &Attempt) -> (Outcome<'_>, u8) {
     }
 }
 
+/// What a commit has come to.
+///
+/// # Errors
+///
+/// Whatever has failed that is no conflict with others.
+pub(super) fn came_of(committed: Result<(Figures, Settled), EndError>) -> anyhow::Result<Attempt> {
+    match committed {
+        Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
+        Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
+        Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
+            Err(anyhow::Error::new(error).context("`pando tx recover`, by root, has to finish the commit"))
+        }
+        Err(error) => Err(anyhow::Error::new(error).context("not committed, and nothing was changed")),
+    }
+}
+
+/// What a shell says of a program that is not there, and of one that cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// What came of a command that could not be started: that it cannot be executed is its caller's matter, as with a
+/// shell.
+///
+/// # Errors
+///
+/// Where the transaction's view cannot be made, which is Pando's.
+pub(super) fn not_started(error: StartError) -> anyhow::Result<Attempt> {
+    match error {
+        StartError::Command(error) => {
+            let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+            Ok(Attempt::Aborted(code, crate::complaint::sentences(&error.into())))
+        }
+        StartError::Shifted => Ok(Attempt::NotBegun),
+        StartError::View(error) => Err(anyhow::Error::new(error).context("cannot make the transaction's view")),
+    }
+}
+
 /// What an attempt was lost to, whatever its command did.
 fn lost_to(attempt: &Attempt) -> String {
     match attempt {
@@ -29,15 +67,16 @@ fn lost_to(attempt: &Attempt) -> String {
     }
 }
 
-/// Says that a command runs again, of so many times at most, and why.
-pub(super) fn announce(retry: &Retry<'_>, most: u32) {
+/// Says that a command runs again, of so many times at most, and why. `exclusively` says how the last one of
+/// all runs, which has lost the others.
+pub(super) fn announce(retry: &Retry<'_>, most: u32, exclusively: &str) {
     let how = match retry.otherwise {
         Some(Otherwise::WritesSynchronously) => ", each write to the disk at once",
         Some(Otherwise::OnDisk) => " on the disk",
         None => "",
     };
     let which = match retry.exclusive {
-        true => "with the guest's other processes frozen".to_owned(),
+        true => exclusively.to_owned(),
         false => format!("{} of {most}", retry.number),
     };
     eprintln!("pando: {}; running it again{how} ({which})", lost_to(retry.after));

@@ -14,8 +14,8 @@ pub(super) struct Report<'a> {
     pub(super) outcome: Outcome<'a>,
     pub(super) time: Duration,
     pub(super) retries: u32,
-    /// What kept others out while it was committed.
-    pub(super) gate: &'a str,
+    /// Whether all others stood still for the whole of it.
+    pub(super) alone: bool,
     /// Processes that were left in it at its end, and were ended.
     pub(super) ended: usize,
     /// Mounts that can be written outside and could not inside.
@@ -72,10 +72,9 @@ impl fmt::Display for Report<'_> {
             Outcome::Aborted(why) => write!(out, "aborted: {why}; no files were changed but the kernel's")?,
         }
         write!(out, "; {:.3} s, {}", self.time.as_secs_f64(), counted(self.retries as usize, "retry", "retries"))?;
-        if matches!(self.outcome, Outcome::Committed(..)) {
-            write!(out, ", gate {}", self.gate)?;
-        }
         if let Outcome::Committed(figures, _) = &self.outcome {
+            let whole = if self.alone { " for the whole run" } else { "" };
+            write!(out, ", gate {}{whole}", figures.gate)?;
             match figures.read {
                 Some(names) => write!(out, ", {} validated", counted(names, "name", "names"))?,
                 None => write!(out, ", only its changes validated")?,
@@ -164,7 +163,7 @@ mod tests {
             outcome: Outcome::Committed(figures, settled),
             time,
             retries: 2,
-            gate: "none",
+            alone: false,
             ended: 1,
             read_only: &["/boot/efi".to_owned()],
             ignored: &["/var/log".into()],
@@ -186,7 +185,7 @@ mod tests {
             outcome,
             time,
             retries: 1,
-            gate: "none",
+            alone: false,
             ended: 0,
             read_only: &[],
             ignored: &[],

@@ -1,11 +1,12 @@
 //! `pando tx run`: one command, one transaction.
 
 use super::diff;
+use super::gate::GateOptions;
 use super::host::OnHost;
 use super::keep::Keep;
 use super::memory_size;
 use super::named_paths::Named;
-use super::outcome::outcome;
+use super::outcome::{came_of, not_started, outcome};
 use super::prewarmed::Clearer;
 use super::recover::sweep_soon;
 use super::report::{PassedOutside, Report};
@@ -14,18 +15,12 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    Attempt, CommitError, CommitRequest, Concluded, EndError, Ended, HeldOutput, HeldSignals, Lesson, Network, Passed,
-    ReplayedInput, Rest, RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch, WhenUnsupported,
-    run_with_retries,
+    Attempt, CommitRequest, Concluded, Ended, HeldOutput, HeldSignals, Lesson, Network, Passed, ReplayedInput, Rest,
+    RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch, WhenUnsupported, run_with_retries,
 };
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// What a shell says of a program that is not there, and of one that cannot be executed.
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
 
 /// How often a command runs again at most, if nothing is said.
 const RETRIES: u32 = 3;
@@ -51,6 +46,8 @@ pub(super) struct Run {
     /// Refuse to run where others could see a commit half done
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    gate: GateOptions,
     /// Show what the command would change, and abort
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -105,7 +102,7 @@ enum HowNetwork {
     Refuse,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a number of seconds, such as 30 or 0.5");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero()).ok_or_else(wrong)
@@ -121,6 +118,7 @@ impl Run {
             ignore: Vec::new(),
             timeout: None,
             strict: false,
+            gate: GateOptions::default(),
             dry_run: false,
             output: Output::Live,
             unsupported: HowUnsupported::Abort,
@@ -138,11 +136,10 @@ impl Run {
         if let Some(guest) = &self.guest {
             return self.run_in_guest(root, guest);
         }
-        if self.strict {
-            return Err(Usage::sentence(
-                "on the host there is no gate yet: others could see a commit half done, which --strict refuses. Leave it out to run all the same",
-            )
-            .into());
+        let gate = self.gate.choose(root, self.strict)?;
+        if gate.holds() && !self.ignore.is_empty() {
+            let words = "the gate 'hold' would have others wait for what --ignore leaves out; give one of the two";
+            return Err(Usage::sentence(words.to_owned()).into());
         }
         let begun = Instant::now();
         let input = ReplayedInput::of_this_process(self.retry == 0).context("cannot pass the input on")?;
@@ -150,20 +147,23 @@ impl Run {
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let waiting = Waiting::take()?;
         let ignored = Named::on_host()?.with_links(&self.ignore)?;
-        let mut host = OnHost { run: &self, root, home, waiting, input, contention, keep, memory, ignored };
-        let policy = RetryPolicy { retries: self.retry, exclusive_last: false };
+        let mut host =
+            OnHost { run: &self, root, home, waiting, input, contention, keep, memory, gate, is_last: false, ignored };
+        // One that loses all its retries has others wait, where that is to be had: it ends.
+        let policy = RetryPolicy { retries: self.retry, exclusive_last: self.retry > 0 && gate.holding().is_some() };
         let concluded = run_with_retries(&mut host, policy)?;
-        Ok(self.conclude(&concluded, begun.elapsed(), "none"))
+        Ok(self.conclude(&concluded, begun.elapsed()))
     }
 
-    /// Says how it ended. `gate` is what kept others out while it was committed.
-    pub(super) fn conclude(&self, concluded: &Concluded, time: Duration, gate: &str) -> u8 {
-        let Concluded { tried: Tried { attempt, ended, read_only, reached }, retries, .. } = concluded;
+    /// Says how it ended.
+    pub(super) fn conclude(&self, concluded: &Concluded, time: Duration) -> u8 {
+        let Concluded { tried: Tried { attempt, ended, read_only, reached }, retries, exclusive: alone } = concluded;
         let (outcome, code) = outcome(attempt);
         let failed = matches!(attempt, Attempt::Lost(_) | Attempt::NotBegun | Attempt::Outgrown);
         if !self.quiet || failed {
             let (ended, retries, passed) = (*ended, *retries, PassedOutside::of(reached));
-            let report = Report { outcome, time, retries, gate, ended, read_only, ignored: &self.ignore, passed };
+            let alone = *alone && self.guest.is_some();
+            let report = Report { outcome, time, retries, alone, ended, read_only, ignored: &self.ignore, passed };
             eprintln!("pando: {report}");
         }
         code
@@ -176,6 +176,11 @@ impl Run {
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let begun = host.begin(&name, &shown, lesson);
         let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
+        if let Err(error) = host.hold(&mut transaction, &plan, lesson) {
+            transaction.abort()?;
+            sweep_soon(home, None, clearer);
+            return Err(error);
+        }
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held =
             (self.output == Output::Commit).then(HeldOutput::new).transpose().context("cannot hold the output")?;
@@ -192,6 +197,7 @@ impl Run {
             Err(error) => return cannot_start(home, transaction, error, clearer),
         };
         drop(feeding);
+        transaction.is_past_its_command();
         let goes_on = !self.no_daemons && !self.dry_run && waited.has_succeeded() && transaction.doomed().is_none();
         let left = if goes_on { 0 } else { transaction.end_processes()? };
         let doomed = transaction.doomed();
@@ -228,6 +234,27 @@ impl Run {
         Ok(Tried { attempt, ended: left, read_only, reached })
     }
 
+    /// An option that was said and is none of a user's who is not root.
+    pub(super) fn roots_alone(&self) -> Option<&'static str> {
+        let said = [
+            ("--guest", self.guest.is_some()),
+            ("--name", self.name.is_some()),
+            ("--ignore", !self.ignore.is_empty()),
+            ("--strict", self.strict),
+            ("--gate", self.gate.is_said()),
+            ("--dry-run", self.dry_run),
+            ("--output=commit", self.output == Output::Commit),
+            ("--unsupported=warn", self.unsupported == HowUnsupported::Warn),
+            ("--in-memory", self.in_memory.is_some()),
+        ];
+        said.into_iter().find(|(_, is_said)| *is_said).map(|(option, _)| option)
+    }
+
+    /// Whether connections to other machines are to be refused.
+    pub(super) fn refuses_network(&self) -> bool {
+        self.net == HowNetwork::Refuse
+    }
+
     pub(super) fn when_unsupported(&self) -> WhenUnsupported {
         match self.unsupported {
             HowUnsupported::Abort => WhenUnsupported::Abort,
@@ -244,7 +271,7 @@ impl Run {
 
     /// Why a transaction is aborted, or is to be run again although its command has failed by itself.
     fn misled(&self, transaction: &mut Transaction, waited: &Waited) -> Attempt {
-        match (why(waited), waited) {
+        match (waited.why(), waited) {
             (Attempt::Aborted(code, words), Waited::Ended(Rest { ended: Ended::Exited(_), watch, passed }))
                 if self.retry > 0 =>
             {
@@ -280,33 +307,14 @@ impl Run {
 
     fn commit(&self, transaction: Transaction, watch: Option<&Watch>, host: &OnHost<'_>) -> anyhow::Result<Attempt> {
         let (selection, durable) = (&Selection::default(), !self.no_durable);
-        let (contention, keep) = (Some(host.contention), host.keep);
-        let request = CommitRequest { selection, durable, contention, exclusive: None, with_daemons: true, keep };
-        match transaction.commit(watch, &request) {
-            Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
-            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
-            Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
-                Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
-            }
-            Err(error) => Err(anyhow::Error::new(error).context("not committed, and nothing was changed")),
-        }
+        let OnHost { keep, gate, .. } = *host;
+        let contention = Some(host.contention);
+        let request = CommitRequest { selection, durable, contention, exclusive: None, with_daemons: true, keep, gate };
+        came_of(transaction.commit(watch, &request))
     }
 }
 
-/// Why a transaction is aborted.
-fn why(waited: &Waited) -> Attempt {
-    let (code, words) = match waited {
-        Waited::Ended(Rest { ended: Ended::Exited(code), .. }) => (*code, format!("exit code {code}")),
-        Waited::Ended(Rest { ended: ended @ Ended::Killed(signal), .. }) => {
-            (ended.code(), format!("ended by {}", pando_kernel::process::signal::name(*signal)))
-        }
-        Waited::TooLong(_) => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
-        Waited::Stopped(stopped, _) => return stopped.into(),
-    };
-    Attempt::Aborted(code, words)
-}
-
-/// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
+/// Ends a transaction whose command could not be started.
 fn cannot_start(
     home: &StateDirectory,
     transaction: Transaction,
@@ -316,17 +324,7 @@ fn cannot_start(
     transaction.end_processes()?;
     transaction.abort()?;
     sweep_soon(home, None, clearer);
-    match error {
-        pando_tx::StartError::Command(error) => {
-            let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-            let why = crate::complaint::sentences(&error.into());
-            Ok(Tried::without_command(Attempt::Aborted(code, why)))
-        }
-        pando_tx::StartError::Shifted => Ok(Tried::without_command(Attempt::NotBegun)),
-        pando_tx::StartError::View(error) => {
-            Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
-        }
-    }
+    not_started(error).map(Tried::without_command)
 }
 
 #[cfg(test)]

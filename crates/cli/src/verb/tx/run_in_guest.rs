@@ -7,7 +7,7 @@ use super::guest;
 use super::holder::{Holder, Purpose, Shifted};
 use super::keep::Keep;
 use super::named_paths::Named;
-use super::outcome::announce;
+use super::outcome::{announce, came_of};
 use super::recover::sweep_soon;
 use super::run::{Output, Run};
 use super::supervised::{Heard, Manner, Supervised};
@@ -16,9 +16,8 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    Attempt, CommitError, CommitRequest, Contention, EndError, Exclusive, HeldOutput, KeepRequest, Lesson, Looks,
-    Passed, ReplayedInput, Retry, RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName,
-    run_with_retries,
+    Attempt, CommitRequest, Contention, Exclusive, HeldOutput, HostGate, KeepRequest, Lesson, Looks, Passed,
+    ReplayedInput, Retry, RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -54,7 +53,7 @@ impl Runner for InGuest<'_> {
     }
 
     fn announce(&mut self, retry: &Retry<'_>) {
-        announce(retry, self.run.retry);
+        announce(retry, self.run.retry, "with the guest's other processes frozen");
     }
 
     fn rest(&mut self, pause: Duration) -> anyhow::Result<Option<i32>> {
@@ -76,8 +75,7 @@ impl Run {
         let mut runner = InGuest { run: self, root, home, guest, target, input, contention, keep, ignored };
         let policy = RetryPolicy { retries: self.retry, exclusive_last: true };
         let concluded = run_with_retries(&mut runner, policy)?;
-        let gate = if concluded.exclusive { "freeze for the whole run" } else { "freeze" };
-        Ok(self.conclude(&concluded, begun.elapsed(), gate))
+        Ok(self.conclude(&concluded, begun.elapsed()))
     }
 
     fn attempt_in_guest(
@@ -140,7 +138,7 @@ impl Run {
         let (network, when) = (self.network(), self.when_unsupported());
         let manner = Manner { network, when, note_signals: false, looks: alone.is_none() };
         let (supervised, socket) = Supervised::begin(home, &record, manner)?;
-        let process = guest::process(name, holder.pid(), network, &self.command);
+        let process = guest::process(name, record.holder(), network, &self.command);
         let (limit, until) = Limit::new(self.timeout, record.clone())?;
         let exec = |process| Method::Exec { name: guest.to_owned(), process };
         let code = attach_instead(
@@ -208,15 +206,9 @@ impl Run {
             exclusive: alone,
             with_daemons: !self.no_daemons,
             keep: runner.keep,
+            gate: HostGate::NONE,
         };
-        match pando_tx::commit_open(runner.home, name, &request) {
-            Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
-            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
-            Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
-                Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
-            }
-            Err(error) => Err(anyhow::Error::new(error).context("not committed, and nothing was changed")),
-        }
+        came_of(pando_tx::commit_open(runner.home, name, &request))
     }
 }
 

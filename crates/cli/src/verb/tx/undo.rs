@@ -1,5 +1,6 @@
 //! `pando tx undo`: what was committed is put back, by a transaction of its own.
 
+use super::gate::GateOptions;
 use super::guest;
 use super::holder::{Holder, Purpose, Shifted};
 use super::named_paths::Named;
@@ -8,7 +9,7 @@ use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail};
 use pando_tx::{
-    CommitRequest, Entry, Figures, MOST_VIEWS, PutBack, Reached, Selection, Settled, StateDirectory, TxName,
+    CommitRequest, Entry, Figures, HostGate, MOST_VIEWS, PutBack, Reached, Selection, Settled, StateDirectory, TxName,
 };
 use std::path::PathBuf;
 use std::time::Instant;
@@ -32,6 +33,8 @@ pub(super) struct Undo {
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     no_durable: bool,
+    #[command(flatten)]
+    gate: GateOptions,
 }
 
 impl Undo {
@@ -56,7 +59,7 @@ impl Undo {
             outcome: Outcome::Committed(figures, &settled),
             time: begun.elapsed(),
             retries: 0,
-            gate: if self.guest.is_some() { "freeze" } else { "none" },
+            alone: false,
             ended: 0,
             read_only: &[],
             ignored: &[],
@@ -99,6 +102,10 @@ impl Undo {
         let put_back = put_back.with_context(|| format!("cannot undo commit {number}, and nothing was changed"))?;
         self.heed(&put_back)?;
         let selection = &Selection { included, ..Selection::default() };
+        let gate = match &self.guest {
+            Some(_) => HostGate::NONE,
+            None => self.gate.choose_for_commit(root, false)?,
+        };
         let request = CommitRequest {
             selection,
             durable: !self.no_durable,
@@ -106,6 +113,7 @@ impl Undo {
             exclusive: None,
             with_daemons: false,
             keep: super::settings::keep(root, Some(number))?,
+            gate,
         };
         let committed = pando_tx::commit_open(home, name, &request);
         committed.with_context(|| format!("cannot commit the undo of {number}"))

@@ -1,12 +1,13 @@
 //! Waiting for a command that runs in a transaction, and for the signals that are meant for it.
 
 use super::heed::{Stopped, heed};
+use crate::complaint::OWN_FAILURE;
 use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use pando_tx::{Answered, Ended, Passed, Reached, Rest, Running, Transaction, Watch, WhenUnsupported};
+use pando_tx::{Answered, Attempt, Ended, Passed, Reached, Rest, Running, Transaction, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether a command outgrows the memory that its changes are kept in.
@@ -32,51 +33,15 @@ impl Waiting {
         Ok(Self(Signals::take(false).context("cannot take over the signals")?))
     }
 
-    /// Waits for the command's end, and answers for what it does outside meanwhile. With its transaction it is stopped
-    /// when that is doomed or outgrows its memory.
+    /// [Waits](wait) for the command's end. The signals that come meanwhile are passed on.
     pub(super) fn wait(
         &mut self,
-        mut running: Running,
+        running: Running,
         limit: Option<Duration>,
         when: WhenUnsupported,
         transaction: Option<&Transaction>,
     ) -> anyhow::Result<Waited> {
-        let record = transaction.map(Transaction::record);
-        let in_memory = transaction.filter(|one| one.is_in_memory());
-        let deadline = limit.map(|limit| Instant::now() + limit);
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(Waited::TooLong(running.reached()));
-            }
-            if in_memory.is_some_and(Transaction::outgrows_memory) {
-                return Ok(Waited::Stopped(Stopped::Outgrown, running.reached()));
-            }
-            let pause = in_memory.map(|_| LOOK).into_iter().chain(left).min();
-            let [ended, signalled, called, opened] = self.poll(&running, pause)?;
-            if signalled {
-                self.pass(&running);
-            }
-            if called {
-                let answered = running.answer_one(when, record).context("cannot answer for the command")?;
-                if let Some(stopped) = heed(answered, when) {
-                    return Ok(Waited::Stopped(stopped, running.reached()));
-                }
-            }
-            if ended {
-                running.settle();
-            }
-            if opened || ended {
-                let opened = running.opened().context("cannot hear of what the command opens")?;
-                let mut heeded = opened.into_iter().map(|one| heed(Answered::Unsupported(one), when));
-                if let Some(stopped) = heeded.find_map(|stopped| stopped) {
-                    return Ok(Waited::Stopped(stopped, running.reached()));
-                }
-            }
-            if ended {
-                return Ok(Waited::Ended(running.wait()?));
-            }
-        }
+        wait(self, running, limit, when, transaction)
     }
 
     /// Waits for some time, while no command runs; a signal that is to end this program ends that, and is the answer.
@@ -134,32 +99,98 @@ impl Waiting {
         }
         None
     }
+}
 
-    /// What there is: an end, a signal, a call, something that was opened. What a command has opened before its end is
-    /// there with that.
-    fn poll(&self, running: &Running, left: Option<Duration>) -> anyhow::Result<[bool; 4]> {
-        let seconds = |left: Duration| left.as_secs().cast_signed();
-        let left = left.map(|left| Timespec { tv_sec: seconds(left), tv_nsec: left.subsec_nanos().into() });
-        let waited_for = [Some(running.as_fd()), Some(self.0.as_fd()), running.calls(), running.openings()];
-        let fds = waited_for.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let mut fds: Vec<_> = fds.collect();
-        match poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno).context("cannot wait for the command"),
-        }
-        let is = |number: usize, flag| fds.get(number).is_some_and(|fd| fd.revents().contains(flag));
-        Ok([is(0, PollFlags::IN), is(1, PollFlags::IN), is(2, PollFlags::IN), is(3, PollFlags::IN)])
+/// Where signals for a command come from.
+pub(super) trait Asker {
+    /// Can be read when there is something.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Passes on what was meant for the command; whether anybody is interested in its end still.
+    fn pass(&mut self, running: &Running) -> bool;
+}
+
+impl Asker for Waiting {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
-    /// Passes on what was meant for the command.
-    fn pass(&mut self, running: &Running) {
+    fn pass(&mut self, running: &Running) -> bool {
         while let Some(asked) = self.0.next() {
             // What the terminal sent it has sent to the command as well.
             if let Asked::Forward(signal) = asked {
                 running.signal(signal);
             }
         }
+        true
     }
+}
+
+/// Waits for a command's end, and answers for what it does outside meanwhile. With its transaction it is stopped when
+/// that is doomed or outgrows its memory.
+pub(super) fn wait(
+    asker: &mut impl Asker,
+    mut running: Running,
+    limit: Option<Duration>,
+    when: WhenUnsupported,
+    transaction: Option<&Transaction>,
+) -> anyhow::Result<Waited> {
+    let record = transaction.map(Transaction::record);
+    let in_memory = transaction.filter(|one| one.is_in_memory());
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(Waited::TooLong(running.reached()));
+        }
+        if in_memory.is_some_and(Transaction::outgrows_memory) {
+            return Ok(Waited::Stopped(Stopped::Outgrown, running.reached()));
+        }
+        let pause = in_memory.map(|_| LOOK).into_iter().chain(left).min();
+        let [ended, asked, called, opened] = happened(asker.descriptor(), &running, pause)?;
+        if asked && !asker.pass(&running) {
+            return Ok(Waited::Gone(running.reached()));
+        }
+        if called {
+            let answered = running.answer_one(when, record).context("cannot answer for the command")?;
+            if let Some(stopped) = heed(answered, when) {
+                return Ok(Waited::Stopped(stopped, running.reached()));
+            }
+        }
+        if ended {
+            running.settle();
+        }
+        if opened || ended {
+            let opened = running.opened().context("cannot hear of what the command opens")?;
+            let mut heeded = opened.into_iter().map(|one| heed(Answered::Unsupported(one), when));
+            if let Some(stopped) = heeded.find_map(|stopped| stopped) {
+                return Ok(Waited::Stopped(stopped, running.reached()));
+            }
+        }
+        if ended {
+            return Ok(Waited::Ended(running.wait()?));
+        }
+    }
+}
+
+/// What there is: an end, something asked, a call, something that was opened. What a command has opened before its end
+/// is there with that.
+fn happened(asker: BorrowedFd<'_>, running: &Running, left: Option<Duration>) -> anyhow::Result<[bool; 4]> {
+    let seconds = |left: Duration| left.as_secs().cast_signed();
+    let left = left.map(|left| Timespec { tv_sec: seconds(left), tv_nsec: left.subsec_nanos().into() });
+    let (calls, openings) = (running.calls(), running.openings());
+    // In the place of what there is not its end is waited for twice.
+    let end = running.as_fd();
+    let waited_for = [end, asker, calls.unwrap_or(end), openings.unwrap_or(end)];
+    let mut fds = waited_for.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match poll(&mut fds, left.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(errno) => return Err(errno).context("cannot wait for the command"),
+    }
+    let [end, asked, call, opening] = fds.map(|fd| fd.revents());
+    let is = |events: PollFlags| events.contains(PollFlags::IN);
+    // Who has gone is told by more than words of his.
+    Ok([is(end), !asked.is_empty(), calls.is_some() && is(call), openings.is_some() && is(opening)])
 }
 
 /// What came of waiting.
@@ -171,6 +202,8 @@ pub(super) enum Waited {
     TooLong(Reached),
     /// It is not to go on. What it has reached outside until then.
     Stopped(Stopped, Reached),
+    /// Nobody is interested any more. What it has reached outside until then.
+    Gone(Reached),
 }
 
 /// What is left of a command beside how it ended.
@@ -185,10 +218,24 @@ impl Waited {
         matches!(self, Self::Ended(Rest { ended: Ended::Exited(0), .. }))
     }
 
+    /// Why its transaction is aborted.
+    pub(super) fn why(&self) -> Attempt {
+        let (code, words) = match self {
+            Self::Ended(Rest { ended: Ended::Exited(code), .. }) => (*code, format!("exit code {code}")),
+            Self::Ended(Rest { ended: ended @ Ended::Killed(signal), .. }) => {
+                (ended.code(), format!("ended by {}", pando_kernel::process::signal::name(*signal)))
+            }
+            Self::TooLong(_) => (OWN_FAILURE, "it took too long".to_owned()),
+            Self::Gone(_) => (OWN_FAILURE, "its user has gone".to_owned()),
+            Self::Stopped(stopped, _) => return stopped.into(),
+        };
+        Attempt::Aborted(code, words)
+    }
+
     pub(super) fn left(self) -> Left {
         match self {
             Self::Ended(Rest { watch, passed: Passed { reached, .. }, .. }) => Left { watch, reached },
-            Self::TooLong(reached) | Self::Stopped(_, reached) => Left { watch: None, reached },
+            Self::TooLong(reached) | Self::Stopped(_, reached) | Self::Gone(reached) => Left { watch: None, reached },
         }
     }
 }

@@ -15,8 +15,8 @@ mod keeper;
 use crate::resources::{Resources, Tenant};
 use keeper::{Keeper, ViewFile};
 use pando_guest::GuestName;
-use pando_kernel::file::confined::Root;
 use pando_kernel::mount::Tree;
+use pando_kernel::process::held::HeldProcess;
 use pando_kernel::{CallError, Context, mount::attach};
 use pando_limit::Machine;
 use pando_limit::meter::CpuMeter;
@@ -183,11 +183,11 @@ fn open(directory: &Path, view: View) -> Result<File, CallError> {
 }
 
 /// Attaches trees in a guest that runs.
-pub(crate) fn attach(trees: Vec<(View, Tree)>, pid: i32, mounts: BorrowedFd<'_>) -> Result<(), CallError> {
+pub(crate) fn attach(trees: Vec<(View, Tree)>, first: &HeldProcess, mounts: BorrowedFd<'_>) -> Result<(), CallError> {
     if trees.is_empty() {
         return Ok(());
     }
-    let root = Root::of_process(pid).map_err(std::io::Error::from).context(|| format!("opening /proc/{pid}/root"))?;
+    let root = first.root().context(|| "opening the root of the guest's first process".into())?;
     trees.iter().try_for_each(|(view, tree)| attach::attach_in(tree, mounts, root.as_fd(), view.path()))
 }
 

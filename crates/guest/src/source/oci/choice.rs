@@ -2,7 +2,7 @@
 
 use super::layer::Wanted;
 use super::store::{Store, blob_path};
-use super::{MAX_LAYERS, OciError, Resolved, this_platform};
+use super::{Blobs, MAX_LAYERS, OciError, Resolved, Understood, this_platform};
 use pando_reader::{Descriptor, Document, Shape};
 use std::collections::BTreeSet;
 
@@ -10,19 +10,32 @@ use std::collections::BTreeSet;
 const MAX_DEPTH: u32 = 4;
 
 pub(super) fn resolve(store: &Store, tag: Option<&str>) -> Result<Resolved, OciError> {
+    let Blobs { config, layers, .. } = locate(store, tag)?;
+    manifest(store, &config, &layers)
+}
+
+/// Finds the manifest of an image, and what that names.
+pub(super) fn locate(store: &Store, tag: Option<&str>) -> Result<Blobs, OciError> {
     let Document::Index(manifests) = store.parse("index.json", Shape::Index, &store.small("index.json")?)? else {
         return Err(store.document("index.json", "it is no index"));
     };
     let mut descriptor = tagged(store, &manifests, tag)?;
     for _ in 0..MAX_DEPTH {
-        let content = store.described("manifest", &descriptor)?;
-        match store.parse("manifest", Shape::IndexOrManifest, &content)? {
-            Document::Index(manifests) => descriptor = for_this_machine(store, manifests.iter().collect())?,
-            Document::Manifest { config, layers } => return manifest(store, &config, &layers),
-            _ => return Err(store.document("manifest", "it is neither an index nor a manifest with layers")),
+        match understand(store, &store.described("manifest", &descriptor)?)? {
+            Understood::Elsewhere(other) => descriptor = other,
+            Understood::Image { config, layers } => return Ok(Blobs { manifest: descriptor, config, layers }),
         }
     }
     Err(store.document("index", format!("it leads through more than {MAX_DEPTH} indexes")))
+}
+
+/// What an index or a manifest says to this machine.
+pub(super) fn understand(store: &Store, content: &[u8]) -> Result<Understood, OciError> {
+    match store.parse("manifest", Shape::IndexOrManifest, content)? {
+        Document::Index(manifests) => Ok(Understood::Elsewhere(for_this_machine(store, manifests.iter().collect())?)),
+        Document::Manifest { config, layers } => Ok(Understood::Image { config, layers }),
+        _ => Err(store.document("manifest", "it is neither an index nor a manifest with layers")),
+    }
 }
 
 fn manifest(store: &Store, config: &Descriptor, descriptors: &[Descriptor]) -> Result<Resolved, OciError> {

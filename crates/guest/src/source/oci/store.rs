@@ -38,6 +38,8 @@ pub(super) struct Store {
 }
 
 enum Place {
+    /// None has files: what is said of documents alone names the image all the same.
+    Nothing,
     Directory(Root),
     Archive(File, HashMap<PathBuf, Member>),
 }
@@ -67,6 +69,18 @@ impl Store {
         Ok(Self { image: path.to_owned(), place })
     }
 
+    /// A layout in a directory, which is called `image` where something is said of it.
+    pub(super) fn of_layout(directory: &Path, image: &str) -> Result<Self, OciError> {
+        let unread = |source| OciError::Read { image: PathBuf::from(image), member: ".".to_owned(), source };
+        let root = Root::open(directory).map_err(|error| unread(error.into()))?;
+        Ok(Self { image: PathBuf::from(image), place: Place::Directory(root) })
+    }
+
+    /// One without files.
+    pub(super) fn of_nothing(image: &str) -> Self {
+        Self { image: PathBuf::from(image), place: Place::Nothing }
+    }
+
     pub(super) fn image(&self) -> &Path {
         &self.image
     }
@@ -80,6 +94,7 @@ impl Store {
     pub(super) fn read(&self, member: &str) -> Result<(Box<dyn Read + Send + '_>, u64), OciError> {
         let unread = |source| OciError::Read { image: self.image.clone(), member: member.to_owned(), source };
         match &self.place {
+            Place::Nothing => Err(unread(io::ErrorKind::NotFound.into())),
             Place::Directory(root) => {
                 let file = read_file(root, Path::new(member)).map_err(|error| unread(error.into()))?;
                 let size = file.metadata().map_err(unread)?.len();

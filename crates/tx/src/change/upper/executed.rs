@@ -1,5 +1,8 @@
-//! Programs that are being run and that a transaction has changed: the kernel lets nobody write to them, so that the
-//! commit puts a new file in their place.
+//! Files that a transaction has changed and that nobody can write to: programs that are being run, and files on which
+//! others have a lease (fcntl(2), F_SETLEASE) that they do not give up. The commit puts a new file in their place.
+//!
+//! Whoever opens a file with a lease waits until the kernel has taken that away, as a rule for 45 seconds
+//! (fs.lease-break-time). All leases are broken at once, and waited for together, a second at most.
 //!
 //! They are found by trying. That is done last, when all is validated: in a target whoever opens a file to write to it
 //! has it copied up, and with it the directories on the way, and would be in conflict with himself.
@@ -13,6 +16,7 @@ use crate::tree::protection::Protection;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// Has such files replaced, of all that were changed.
 ///
@@ -21,35 +25,66 @@ use std::io;
 /// Where one has several names, which a new file would not have; where one cannot be written to for a reason that is
 /// none of those.
 pub(crate) fn replace_executed(live: &Tree, root: &mut Node, indexed: &mut [Indexed]) -> Result<(), WalkError> {
-    of_node(live, root)?;
-    indexed.iter_mut().try_for_each(|one| of_file(live, &one.path, &mut one.file))
-}
-
-fn of_node(live: &Tree, node: &mut Node) -> Result<(), WalkError> {
-    match &mut node.what {
-        What::Gone => Ok(()),
-        What::File(file) => of_file(live, &node.path, file),
-        What::Directory(Directory { children, .. }) => children.iter_mut().try_for_each(|child| of_node(live, child)),
+    let begun = Instant::now();
+    loop {
+        let mut search = Search { live, leases: 0, is_last: begun.elapsed() > PATIENCE };
+        search.node(root)?;
+        indexed.iter_mut().try_for_each(|one| search.file(&one.path, &mut one.file))?;
+        if search.leases == 0 || search.is_last {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
-fn of_file(live: &Tree, path: &TreePath, file: &mut File) -> Result<(), WalkError> {
-    let Some(origin) = file.origin.as_ref().filter(|_| file.content_differs) else { return Ok(()) };
-    let names = origin.identity.open(live).and_then(|object| {
-        let names = rustix::fs::fstat(&object)?.st_nlink;
-        let how = Written::of(&CallPath::of(object)?)?;
-        // A new file in the place of one that nobody may write to is lost to nobody.
-        Ok((how == Written::NotWhileRun || how == Written::Untold && names == 1).then_some(names))
-    });
-    match names {
-        Ok(None) => Ok(()),
-        Ok(Some(1)) => {
-            file.origin = None;
-            Ok(())
+/// How long those who hold leases have to give them up.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether they have.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// One look at all files.
+struct Search<'a> {
+    live: &'a Tree,
+    /// How many have a lease, which is being broken.
+    leases: usize,
+    /// Whether those are replaced, too.
+    is_last: bool,
+}
+
+impl Search<'_> {
+    fn node(&mut self, node: &mut Node) -> Result<(), WalkError> {
+        match &mut node.what {
+            What::Gone => Ok(()),
+            What::File(file) => self.file(&node.path, file),
+            What::Directory(Directory { children, .. }) => children.iter_mut().try_for_each(|child| self.node(child)),
         }
-        Ok(Some(_)) => Err(WalkError::Executed(live.shown(path))),
-        Err(error) if is_gone(&error) => Err(WalkError::Lost(live.shown(path))),
-        Err(source) => Err(WalkError::Read { path: live.shown(path), source }),
+    }
+
+    fn file(&mut self, path: &TreePath, file: &mut File) -> Result<(), WalkError> {
+        let live = self.live;
+        let Some(origin) = file.origin.as_ref().filter(|_| file.content_differs) else { return Ok(()) };
+        let found = origin.identity.open(live).and_then(|object| {
+            let names = rustix::fs::fstat(&object)?.st_nlink;
+            Ok((names, Written::of(&CallPath::of(object)?)?))
+        });
+        match found {
+            Ok((_, Written::InPlace)) => Ok(()),
+            Ok((_, Written::Leased)) if !self.is_last => {
+                self.leases += 1;
+                Ok(())
+            }
+            // A new file in the place of one that nobody may write to is lost to nobody.
+            Ok((1, _)) => {
+                file.origin = None;
+                Ok(())
+            }
+            Ok((_, Written::Untold)) => Ok(()),
+            Ok((_, Written::Leased)) => Err(WalkError::Leased(live.shown(path))),
+            Ok((_, Written::NotWhileRun)) => Err(WalkError::Executed(live.shown(path))),
+            Err(error) if is_gone(&error) => Err(WalkError::Lost(live.shown(path))),
+            Err(source) => Err(WalkError::Read { path: live.shown(path), source }),
+        }
     }
 }
 
@@ -59,6 +94,8 @@ enum Written {
     InPlace,
     /// It is a program that is being run (ETXTBSY).
     NotWhileRun,
+    /// Others have a lease on it (EAGAIN), which is being broken.
+    Leased,
     /// It is immutable, so that this cannot be told.
     Untold,
 }
@@ -67,8 +104,10 @@ impl Written {
     /// Tries. What else is in the way of writing to a file is an error, and better now than after the commit point. One
     /// that may only grow is opened as such: others may have it open.
     fn of(file: &CallPath) -> io::Result<Self> {
-        match rustix::fs::open(file.text.as_c_str(), OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC, Mode::empty()) {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(file.text.as_c_str(), flags, Mode::empty()) {
             Ok(_) => Ok(Self::InPlace),
+            Err(Errno::AGAIN) => Ok(Self::Leased),
             Err(Errno::TXTBSY) => Ok(Self::NotWhileRun),
             Err(Errno::PERM) if !Protection::of(file)?.is_none() => Ok(Self::Untold),
             Err(errno) => Err(errno.into()),

@@ -38,6 +38,11 @@ pub enum WalkError {
     /// names be replaced at once.
     #[error("{0} is being run outside and has other names, so that it cannot be changed")]
     Executed(String),
+    /// A file with several names was changed on which others hold a lease, and do not give it up.
+    #[error(
+        "{0} has a lease of a program outside (fcntl, F_SETLEASE) and other names, so that it cannot be changed now"
+    )]
+    Leased(String),
     /// What is protected may only be changed by who may lift that.
     #[error("{0} is protected (chattr +i or +a), which to lift takes CAP_LINUX_IMMUTABLE")]
     Protected(String),

@@ -1,6 +1,7 @@
 //! Names of the live tree, which others may take while a commit is under way: nothing of theirs is deleted, and nothing
 //! that is theirs is taken for what was validated.
 
+use super::disarming::Armed;
 use super::{Apply, PLACE, slot_name};
 use crate::change::{OpTarget, Replaced, Source};
 use crate::crash::step;
@@ -11,6 +12,7 @@ use crate::tree::path::TreePath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +24,7 @@ impl Apply {
     /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others
     /// may have put one in its place that they could not take away by themselves.
     pub(super) fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
-        let (directory, name) = self.live.place(at)?;
+        let (directory, name) = self.place_to_change(at)?;
         rustix::fs::renameat(&*directory, name, into.root(), slot_name(slot))?;
         self.live.forget();
         let taken = rustix::fs::openat(into.root(), slot_name(slot), PLACE, Mode::empty())?;
@@ -43,18 +45,43 @@ impl Apply {
         at: &TreePath,
         over: Option<Replaced>,
     ) -> io::Result<()> {
-        let (directory, to) = self.live.place(at)?;
+        let (directory, to) = self.place_to_change(at)?;
         self.keep_replaced(at, over)?;
+        if self.within.is_some() {
+            return self.put_for_user((from, name), (directory.as_fd(), to), at, over);
+        }
         if self.target.is_some() || !self.again || !self.is_anothers(at, over)? {
+            let armed = if over.is_some() { self.armed(at, 0)? } else { None };
             match rustix::fs::renameat(from, name, &*directory, to) {
                 // A directory that has something in it by now, or a file where there was none.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.target.is_none() => {}
-                renamed => return Ok(renamed?),
+                renamed => {
+                    renamed?;
+                    armed.into_iter().for_each(Armed::disarm);
+                    return Ok(());
+                }
             }
         }
         self.keep_theirs(directory.as_fd(), to)?;
         step();
         Ok(rustix::fs::renameat(from, name, &*directory, to)?)
+    }
+
+    /// The same for a user: what others have put there is not moved away, but left, and what was to come is not put
+    /// there.
+    fn put_for_user(
+        &self,
+        (from, name): (BorrowedFd<'_>, &OsStr),
+        (directory, to): (BorrowedFd<'_>, &OsStr),
+        at: &TreePath,
+        over: Option<Replaced>,
+    ) -> io::Result<()> {
+        let is_replaced = match (self.live.look_ident(at)?, over) {
+            (Some((_, ino)), Some(over)) => ino == over.ino && !self.is_younger(at, over.changed)?,
+            (_, None) | (None, _) => false,
+        };
+        let flags = if is_replaced { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        Ok(rustix::fs::renameat_with(from, name, directory, to, flags)?)
     }
 
     /// Gives what a rename is about to take the place of another name, where that is kept. One that has as many names
@@ -115,7 +142,7 @@ impl Apply {
         }
         let is_newer = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => self.has_newer(at, since)?,
-            FileType::RegularFile => stat.st_nlink == 1 && Moment::modified(&stat).is_since(since),
+            FileType::RegularFile => stat.st_nlink == 1 && was_written(&stat, since),
             _ => false,
         };
         if !is_newer {
@@ -131,9 +158,11 @@ impl Apply {
         while let Some(directory) = directories.pop() {
             for name in self.live.names(&directory)? {
                 let child = directory.join(&name);
-                let Some(stat) = self.live.look(&child)? else { continue };
+                let Some((stat, ino)) = self.live.look_ident(&child)? else { continue };
                 let kind = FileType::from_raw_mode(stat.st_mode);
-                let is_written = kind == FileType::RegularFile && Moment::modified(&stat).is_since(since);
+                // What the commit has written to lives on by another name.
+                let is_own = self.written.contains(&ino);
+                let is_written = kind == FileType::RegularFile && !is_own && was_written(&stat, since);
                 if is_written || self.is_younger(&child, since)? {
                     return Ok(true);
                 }
@@ -156,7 +185,7 @@ impl Apply {
     ) -> io::Result<()> {
         let Some(object) = self.object(target)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&object)?;
-        if !Moment::modified(&stat).is_since(since) {
+        if !was_written(&stat, since) {
             return Ok(());
         }
         let (tree, path) = self.source(source)?;
@@ -166,8 +195,23 @@ impl Apply {
         if size.is_some_and(|size| has <= size.max(comes)) || comes == has && same_content(&new, &call)? {
             return Ok(());
         }
-        let Some((directory, name)) = self.live.place(at).ok() else { return Ok(()) };
         let theirs = rustix::fs::open(call.text.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into();
+        self.keep_copy(at, &theirs, &stat)
+    }
+
+    /// Keeps a copy of a file that others have appended to while its new content came, before it is cut.
+    pub(super) fn keep_appended(&self, (new, to): (&File, &File), target: &OpTarget, before: i64) -> io::Result<()> {
+        let OpTarget::Known { at, .. } = target else { return Ok(()) };
+        let (comes, stat) = (rustix::fs::fstat(new)?, rustix::fs::fstat(to)?);
+        if self.progress.since().is_none() || self.target.is_some() || stat.st_size <= before.max(comes.st_size) {
+            return Ok(());
+        }
+        self.keep_copy(at, to, &stat)
+    }
+
+    /// Keeps a copy of a file beside the name that it has, or had.
+    fn keep_copy(&self, at: &TreePath, theirs: &File, stat: &Stat) -> io::Result<()> {
+        let Some((directory, name)) = self.live.place(at).ok() else { return Ok(()) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (mut number, private) = (0, Mode::RUSR | Mode::WUSR);
         let copy = loop {
@@ -176,7 +220,7 @@ impl Apply {
                 opened => break opened?.into(),
             }
         };
-        fill(&theirs, &stat, &copy)
+        fill(theirs, stat, &copy)
     }
 
     /// Whether what is at a path, if anything is, is not what was there when the commit was validated.
@@ -203,6 +247,12 @@ impl Apply {
         self.live.forget();
         Ok(())
     }
+}
+
+/// Whether a file was written to since a moment. A time that is yet to come was set by hand.
+fn was_written(stat: &Stat, since: Moment) -> bool {
+    let modified = Moment::modified(stat);
+    modified.is_since(since) && modified <= Moment::exactly_now()
 }
 
 /// Moves something to a name of a directory that is free: `first`, if one is given, or one that tells what it was

@@ -217,6 +217,11 @@ impl Watch {
         Ok(())
     }
 
+    /// The same for a transaction whose directory is `to` and was `from`.
+    pub(crate) fn move_parts(&mut self, from: &Path, to: &Path) {
+        self.roots.iter_mut().for_each(|(part, _)| part.moved(from, to));
+    }
+
     /// Listens from now on who opens these files, by paths of the view that the calling thread is in.
     pub(crate) fn listen_for_openers(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
         // Without it all are taken for opened.
