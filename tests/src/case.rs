@@ -2,7 +2,7 @@
 
 use crate::need::Need;
 use crate::sandbox::Sandbox;
-use crate::teardown;
+use crate::{durations, second_try, teardown, unshown};
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::MountPropagationFlags;
@@ -57,10 +57,14 @@ impl Case {
     /// It as libtest's. `root` is a small tree that guests can run on.
     pub(crate) fn trial(self, root: &Path) -> Trial {
         let root = PathBuf::from(root);
-        Trial::ignorable_test(self.name, move || self.run(&root))
+        Trial::ignorable_test(self.name, move || {
+            let came_of_it = second_try::run(self.name, || durations::measure(self.name, || self.run(&root)))?;
+            unshown::note(&self, &came_of_it);
+            Ok(came_of_it)
+        })
     }
 
-    fn run(self, root: &Path) -> Result<Completion, Failed> {
+    fn run(&self, root: &Path) -> Result<Completion, Failed> {
         for need in self.needs {
             if let Err(reason) = need.check() {
                 return Ok(Completion::ignored_with(reason));
@@ -73,7 +77,7 @@ impl Case {
         }
     }
 
-    fn run_here(self, root: &Path) -> Result<Completion, Failed> {
+    fn run_here(&self, root: &Path) -> Result<Completion, Failed> {
         let sandbox = Sandbox::new(root)?;
         let shown = catch_unwind(AssertUnwindSafe(|| (self.show)(&sandbox)));
         let log = sandbox.daemon_log();

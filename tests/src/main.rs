@@ -17,8 +17,9 @@
 //! `PANDO_TEST_COMMAND` names the command to test (default: `pando` beside this program), `PANDO_TEST_PATIENCE`
 //! multiplies every time limit for slow machines. `--slow` runs the long tests alone, `--vm` those that say more on
 //! another kernel, `--rebooted` the second halves of cases whose first were among those, in an earlier boot
-//! (`PANDO_TEST_LASTING` names what both find), `--selection` the few that run on each kernel; every other option is
-//! libtest's.
+//! (`PANDO_TEST_LASTING` names what both find), `--selection` the few that run on each kernel, `--unshown FILE` these
+//! and those that another machine could not show, which a run there wrote to the file that `PANDO_TEST_UNSHOWN` names;
+//! every other option is libtest's.
 
 mod abstract_caller;
 mod area;
@@ -30,6 +31,7 @@ mod debian_image;
 mod dice;
 mod disk_server;
 mod disorder;
+mod durations;
 mod file_calls;
 mod file_watcher;
 mod frozen_kinds;
@@ -48,6 +50,7 @@ mod recording_disk;
 mod registry_image;
 mod registry_server;
 mod sandbox;
+mod second_try;
 mod selection;
 mod serial_order;
 mod small_disk;
@@ -59,6 +62,7 @@ mod teardown;
 mod terminal;
 mod tree_state;
 mod undo_scene;
+mod unshown;
 mod world;
 
 use choice::Choice;
@@ -109,7 +113,13 @@ fn main() -> ExitCode {
     if let Err(error) = pando_kernel::process::inheritance::close_range_on_exec(3) {
         eprintln!("pando-tests: keeping descriptors to ourselves failed: {error}");
     }
-    let (choice, arguments) = Choice::read(std::env::args());
+    let (choice, arguments) = match Choice::read(std::env::args()) {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("pando-tests: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let root = match busybox_root::BusyboxRoot::make() {
         Ok(root) => root,
         Err(error) => {
@@ -120,5 +130,12 @@ fn main() -> ExitCode {
     let trials = area::all().filter(|case| choice.takes(case)).map(|case| case.trial(root.path())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(root);
+    durations::show_longest();
+    if let Some(file) = std::env::var_os("PANDO_TEST_UNSHOWN")
+        && let Err(error) = unshown::write(file.as_ref())
+    {
+        eprintln!("pando-tests: writing down what was skipped failed: {error}");
+        return ExitCode::FAILURE;
+    }
     conclusion.exit_code()
 }

@@ -1,10 +1,11 @@
 //! The options of `run` and `create`, and the spec that they make.
 
-use crate::env_file::{self, EnvFile};
+use crate::env_file;
 use crate::health_options::HealthOptions;
 use crate::mount_option::{Mount, mount};
 use crate::publish_option::{Publications, publications};
 use crate::resource_options::ResourceOptions;
+use crate::state_root::StateRoot;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
@@ -31,8 +32,8 @@ pub(crate) struct GuestOptions {
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
     env: Vec<Option<(String, String)>>,
     /// Set the variables that stand in a file, NAME=VALUE a line; those of --env win
-    #[arg(long, value_name = "FILE", value_parser = env_file::read)]
-    env_file: Vec<EnvFile>,
+    #[arg(long, value_name = "FILE")]
+    env_file: Vec<PathBuf>,
     /// Run this in the place of the image's entrypoint; the words after the options are its arguments, and it has no
     /// others
     #[arg(long, value_name = "PROGRAM")]
@@ -207,8 +208,8 @@ impl GuestOptions {
     }
 
     /// The spec: the file's, if one is given, with the options laid over it. Lists are added to; single values replace.
-    pub(crate) fn into_spec(self, command: Vec<String>) -> anyhow::Result<Spec> {
-        let mut spec = self.spec.as_deref().map(spec_file::read).transpose()?.unwrap_or_default();
+    pub(crate) fn into_spec(self, root: &StateRoot, command: Vec<String>) -> anyhow::Result<Spec> {
+        let mut spec = self.spec.as_deref().map(|path| spec_file::read(root, path)).transpose()?.unwrap_or_default();
         if !command.is_empty() {
             spec.command = command;
         }
@@ -219,7 +220,7 @@ impl GuestOptions {
         spec.stop_signal = self.stop_signal.or(spec.stop_signal);
         spec.stop_grace = self.stop_timeout.or(spec.stop_grace);
         spec.restart = self.restart.unwrap_or(spec.restart);
-        spec.env.extend(self.env_file.into_iter().flat_map(|file| file.0));
+        spec.env.extend(env_file::read_all(root, &self.env_file)?);
         spec.env.extend(self.env.into_iter().flatten());
         spec.labels.extend(self.label);
         if let Some(program) = self.entrypoint {
@@ -341,8 +342,12 @@ mod tests {
         GuestOptions::from_arg_matches(&command.try_get_matches_from(words)?)
     }
 
+    fn root() -> StateRoot {
+        StateRoot::at("/").unwrap()
+    }
+
     fn spec(words: &[&str]) -> Spec {
-        options(words).unwrap().into_spec(Vec::new()).unwrap()
+        options(words).unwrap().into_spec(&root(), Vec::new()).unwrap()
     }
 
     #[test]
@@ -416,7 +421,8 @@ mod tests {
         std::fs::write(file.path(), "A=1\nB=2\n").unwrap();
         let spec = spec(&["-e", "A=3", "--env-file", file.path().to_str().unwrap()]);
         assert_eq!((spec.env["A"].as_str(), spec.env["B"].as_str()), ("3", "2"));
-        assert!(options(&["--env-file", "/no/such/file"]).is_err());
+        let missing = options(&["--env-file", "/no/such/file"]).unwrap().into_spec(&root(), Vec::new()).unwrap_err();
+        assert!(missing.to_string().contains("/no/such/file"), "{missing}");
     }
 
     #[test]
@@ -425,7 +431,7 @@ mod tests {
         std::fs::write(file.path(), "user = \"a\"\nuser_namespace = false\ncommand = [\"x\"]\n[env]\nA = \"1\"\n")
             .unwrap();
         let path = file.path().to_str().unwrap();
-        let spec = options(&["--spec", path, "-u", "b", "-e", "B=2"]).unwrap().into_spec(vec!["y".into()]).unwrap();
+        let spec = options(&["--spec", path, "-u", "b", "-e", "B=2"]).unwrap().into_spec(&root(), vec!["y".into()]).unwrap();
         assert_eq!((spec.user.as_deref(), spec.user_namespace), (Some("b"), false));
         assert_eq!((spec.command, spec.env.len()), (vec!["y".to_owned()], 2));
     }

@@ -107,10 +107,11 @@ mod tests {
                 serde_json::from_slice(sent.strip_suffix(b"\0").expect("a NUL")).expect("JSON");
             assert_eq!(call["more"] == true, line.starts_with("pando run") || line.starts_with("pando exec"));
             let call: pando_api::MethodCall = serde_json::from_value(call).expect("a call");
+            let root = crate::state_root::StateRoot::at("/").expect("a root");
             let expected = match read(&words).expect(line).1 {
-                PlainLine::Run(run) => run.into_order().expect("an order").1(Process::default()),
+                PlainLine::Run(run) => run.into_order(&root).expect("an order").1(Process::default()),
                 PlainLine::Exec(exec) => {
-                    let (_, method, process) = exec.into_order();
+                    let (_, method, process) = exec.into_order(&root).expect("an order");
                     method(process)
                 }
                 PlainLine::Clone(clone) => clone.into_order().expect("an order").1,

@@ -1,5 +1,7 @@
 //! `--spec FILE`: a guest's spec as TOML.
 
+use crate::host_path;
+use crate::state_root::StateRoot;
 use anyhow::{Context, bail, ensure};
 use pando_api::Spec;
 use std::io::Read;
@@ -10,10 +12,11 @@ use std::path::Path;
 const LONGEST: u64 = 256 << 10;
 
 /// Reads a spec; a mistake is told with its line and column.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Spec> {
+pub(crate) fn read(root: &StateRoot, path: &Path) -> anyhow::Result<Spec> {
     let unread = || format!("cannot read the spec '{}'", path.display());
     let mut text = String::new();
-    std::fs::File::open(path).with_context(unread)?.take(LONGEST + 1).read_to_string(&mut text).with_context(unread)?;
+    let file = host_path::read(root, path).with_context(unread)?;
+    file.take(LONGEST + 1).read_to_string(&mut text).with_context(unread)?;
     ensure!(
         text.len() as u64 <= LONGEST,
         "the spec '{}' has more than {} KiB, and no spec needs so much; is it the right file?",
@@ -39,10 +42,14 @@ fn place(text: &str, error: &toml::de::Error) -> String {
 mod tests {
     use super::*;
 
+    fn root() -> StateRoot {
+        StateRoot::at("/").unwrap()
+    }
+
     fn complaint(text: &str) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        read(file.path()).unwrap_err().to_string()
+        read(&root(), file.path()).unwrap_err().to_string()
     }
 
     #[test]
@@ -50,7 +57,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "command = [\"sleep\", \"1\"]\nnetwork = \"host\"\n[env]\nA = \"b\"\n[[volumes]]\nsource = \"/a\"\ntarget = \"/b\"\n";
         std::fs::write(file.path(), text).unwrap();
-        let spec = read(file.path()).unwrap();
+        let spec = read(&root(), file.path()).unwrap();
         assert_eq!(spec.command, ["sleep", "1"]);
         assert_eq!(spec.network, pando_api::Network::Host);
         assert_eq!(spec.volumes[0].target, "/b");
@@ -58,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_has_no_end_is_refused() {
-        let error = read(Path::new("/dev/zero")).unwrap_err().to_string();
+        let error = read(&root(), Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(error.contains("more than 256 KiB"), "{error}");
         let many: String =
             (0..100_000).map(|number| format!("[[volumes]]\nsource = \"/a\"\ntarget = \"/{number}\"\n")).collect();

@@ -126,6 +126,12 @@ fn nothing_is_copied_by_a_guests_link(sandbox: &Sandbox) {
     }
     sandbox.pando(["image", "export", "warm", &at("in/x")]).run().ended_with(125).complains_of(&told);
     sandbox.pando(["image", "import", &at("to")]).run().ended_with(125).complains_of(&told);
+    std::fs::write(closed.join("spec"), "hostname = \"host\"\n[env]\nA = \"of the host\"\n").expect("a file");
+    for (option, file) in [("--env-file", at("in/file")), ("--spec", at("in/spec"))] {
+        sandbox.pando(["create", "other", option, &file]).run().ended_with(125).complains_of(&told);
+    }
+    sandbox.pando(["exec", "--env-file", &at("in/file"), "web", "env"]).run().ended_with(125).complains_of(&told);
+    std::fs::remove_file(closed.join("spec")).expect("it is ours");
     untouched(&closed);
     assert_eq!(std::fs::read_to_string(closed.join("file")).expect("it is there"), "the host's words\n");
     // What is no link is copied there and from there, and the operator's own links lead where they lead.

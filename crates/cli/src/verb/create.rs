@@ -39,7 +39,7 @@ Examples:
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let source = self.guest.from.clone();
-        let mut spec = self.guest.into_spec(self.command)?;
+        let mut spec = self.guest.into_spec(root, self.command)?;
         spec.stdin_open |= self.interactive;
         crate::resource_options::warn(&spec);
         let (name, start) = (self.name, self.start);

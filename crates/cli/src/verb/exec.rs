@@ -1,11 +1,12 @@
 //! `pando exec` and `pando shell`: a process in a guest that runs.
 
 use super::Verb;
-use crate::env_file::{self, EnvFile};
+use crate::env_file;
 use crate::guest_options::environment;
 use crate::session::{TerminalOptions, attach, start_detached};
 use crate::state_root::StateRoot;
 use pando_api::{Method, Process};
+use std::path::PathBuf;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Exec {
@@ -40,8 +41,8 @@ struct ProcessOptions {
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
     env: Vec<Option<(String, String)>>,
     /// Set the variables that stand in a file, NAME=VALUE a line; those of --env win
-    #[arg(long, value_name = "FILE", value_parser = env_file::read)]
-    env_file: Vec<EnvFile>,
+    #[arg(long, value_name = "FILE")]
+    env_file: Vec<PathBuf>,
     /// Run as this user of the guest: NAME, UID, NAME:GROUP or UID:GID [default: the guest's]
     #[arg(short, long)]
     user: Option<String>,
@@ -51,10 +52,10 @@ struct ProcessOptions {
 }
 
 impl ProcessOptions {
-    fn into_process(self, command: Vec<String>) -> Process {
-        let of_files = self.env_file.into_iter().flat_map(|file| file.0);
-        let env = of_files.chain(self.env.into_iter().flatten()).collect();
-        Process { command, env, user: self.user, workdir: self.workdir, ..Process::default() }
+    fn into_process(self, root: &StateRoot, command: Vec<String>) -> anyhow::Result<Process> {
+        let of_files = env_file::read_all(root, &self.env_file)?;
+        let env = of_files.into_iter().chain(self.env.into_iter().flatten()).collect();
+        Ok(Process { command, env, user: self.user, workdir: self.workdir, ..Process::default() })
     }
 }
 
@@ -65,9 +66,12 @@ impl Exec {
     }
 
     /// The terminal that it is to have, the call, and the process.
-    pub(crate) fn into_order(self) -> (TerminalOptions, impl FnOnce(Process) -> Method, Process) {
-        let (name, process) = (self.name, self.process.into_process(self.command));
-        (self.terminal, |process| Method::Exec { name, process }, process)
+    pub(crate) fn into_order(
+        self,
+        root: &StateRoot,
+    ) -> anyhow::Result<(TerminalOptions, impl FnOnce(Process) -> Method, Process)> {
+        let (name, process) = (self.name, self.process.into_process(root, self.command)?);
+        Ok((self.terminal, |process| Method::Exec { name, process }, process))
     }
 }
 
@@ -85,7 +89,7 @@ The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let detach = self.detach;
-        let (terminal, method, process) = self.into_order();
+        let (terminal, method, process) = self.into_order(root)?;
         if detach {
             return start_detached(root, terminal.demanded(), process, method).map(|_| 0);
         }
@@ -106,7 +110,7 @@ ctrl-p ctrl-q leaves the shell running.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let name = self.name;
-        let process = self.process.into_process(login_shell());
+        let process = self.process.into_process(root, login_shell())?;
         attach(root, self.terminal, process, |process| Method::Exec { name, process })
     }
 }

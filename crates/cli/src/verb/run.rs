@@ -43,9 +43,12 @@ impl Run {
     }
 
     /// The terminal that it is to have, and the call.
-    pub(crate) fn into_order(self) -> anyhow::Result<(TerminalOptions, impl FnOnce(Process) -> Method)> {
+    pub(crate) fn into_order(
+        self,
+        root: &StateRoot,
+    ) -> anyhow::Result<(TerminalOptions, impl FnOnce(Process) -> Method)> {
         let source = self.guest.from.clone();
-        let mut spec = self.guest.into_spec(self.command)?;
+        let mut spec = self.guest.into_spec(root, self.command)?;
         // Otherwise the caller's own is passed on.
         spec.stdin_open = self.detach && (self.terminal.interactive || spec.stdin_open);
         // An image may bring a command of its own, and an init needs none.
@@ -86,7 +89,7 @@ The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that
         let image = self.guest.from.is_none().then(|| self.command.first().cloned()).flatten();
         let detach = self.detach;
         crate::pulling::have(root, self.guest.from.as_deref())?;
-        let (terminal, method) = self.into_order()?;
+        let (terminal, method) = self.into_order(root)?;
         let done = match detach {
             true => start_detached(root, terminal.demanded(), Process::default(), method)
                 .and_then(|notice| {
