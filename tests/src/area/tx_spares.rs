@@ -48,16 +48,15 @@ ready() {
     done
     echo "no spares:" $(spares) >&2; cat daemon.log /proc/self/mounts >&2; exit 1
 }
-# Runs in a transaction, and says how many of the spares were there before and are gone.
-once() { spares >before; code=0; pando tx run "$@" || code=$?; spares >after; taken=$(grep -cvxFf after before || true); }
-# What others do on the machine meanwhile can put all of them out of date, and none is taken then, rightly: the command runs once more, but where it is told something.
+# Runs in a transaction; how many of the spares were there before and are gone.
+run() { spares >before; code=0; pando tx run "$@" || code=$?; spares >after; taken=$(grep -cvxFf after before || true); }
+# The same, and says it. A command that is told something, or that cannot run again.
+on_spare_once() { local code taken; run "$@"; echo "taken: $taken"; return $code; }
+# What others do on the machine meanwhile can put all of them out of date, or have the daemon take too long, and none is taken then, rightly: the command runs once more.
 on_spare() {
     local code taken
-    if [ -p /dev/stdin ]; then once "$@"; else
-        for try in 1 2 3 4; do once "$@" >did; [ $taken -eq 0 ] || break; ready; done
-        cat did
-    fi
-    echo "taken: $taken"; return $code
+    for again in 1 2 3 4 5 6; do run "$@" >did; [ $taken -eq 0 ] || break; sleep .2; ready; done
+    cat did; echo "taken: $taken"; return $code
 }
 # Waits until one of those in a file is gone; how many are left.
 unused() { for try in $(tries); do [ $(spares | grep -cxFf $1) -le 2 ] && break; sleep .02; done; spares | grep -cxFf $1; }
@@ -120,7 +119,7 @@ fn is_validated(sandbox: &Sandbox) {
             sandbox,
             &format!(
                 "mkdir -p d/sub; rm -f d/sub/* d/new out; echo 1 >d/file; ready
-                 {{ until grep -q read out; do sleep .05; done; {change}; echo; }} | on_spare --retry 0 -- sh -c '{read}' >out || true; tail -n 1 out"
+                 {{ until grep -q read out; do sleep .05; done; {change}; echo; }} | on_spare_once --retry 0 -- sh -c '{read}' >out || true; tail -n 1 out"
             ),
         );
         let said = if change == "true" { "committed: 0 paths" } else { "by others" };
@@ -159,7 +158,7 @@ while True:
                  python3 -c \"{writer}\" {when} & WRITER=$!; trap \"kill -9 $DAEMON $WRITER 2>/dev/null || true\" EXIT; did
                  for old in 1 2 3; do ready; pando tx run -q -- true; done; ready; tell USR1; sleep .3; rm -f out
                  {{ until grep -q read out; do sleep .05; done; tell USR2; echo; }} |
-                 on_spare --retry 0 -- sh -c 'cat d/file; echo read; read line' >out || true
+                 on_spare_once --retry 0 -- sh -c 'cat d/file; echo read; read line' >out || true
                  head -c 3 d/file; tail -n 1 out; kill $WRITER; rm did"
             ),
         );
@@ -252,7 +251,7 @@ fn state_removed(sandbox: &Sandbox) {
         sandbox,
         &format!(
             "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -nE 's/.*-([0-9a-f]{{16}})[.].*/\\1/p' | head -n 1)
-             on_spare -q -- sh -c \"touch d/file way/other/file; kill -STOP $DAEMON\"; rm -rf $HOME_OF_TX; rm way/other/file
+             on_spare_once -q -- sh -c \"touch d/file way/other/file; kill -STOP $DAEMON\"; rm -rf $HOME_OF_TX; rm way/other/file
              kill -CONT $DAEMON; sleep .3; kill $DAEMON; wait $DAEMON 2>/dev/null || true
              for try in $(seq 300); do [ -z \"$(left 2>/dev/null)\" ] && break; sleep .02; done; left 2>/dev/null || true"
         ),
@@ -271,7 +270,7 @@ fn forgotten(sandbox: &Sandbox) {
         &format!(
             "echo old >d/file; mkdir names; for n in $(seq 300); do echo $n >names/$n; done; ready; rm -f out
              (echo $BASHPID >{}/cgroup.procs; {{ until grep -q ready out; do sleep .05; done; echo new >d/file; echo; }} |
-             on_spare --retry 0 -- sh -c 'cat d/file names/* >/dev/null; {fills}; echo ready; read line' >out || true); tail -n 1 out; rm -f large",
+             on_spare_once --retry 0 -- sh -c 'cat d/file names/* >/dev/null; {fills}; echo ready; read line' >out || true); tail -n 1 out; rm -f large",
             group.0.display()
         ),
     );
