@@ -65,8 +65,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     pando_reader::become_reader_if_asked(std::env::args_os(), &pando_daemon::PARSERS);
     completion::complete_if_asked();
-    match command_line::obey(std::env::args_os()) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => ExitCode::from(complaint::complain(&error)),
-    }
+    let code = match command_line::obey(std::env::args_os()) {
+        Ok(code) => code,
+        Err(error) => complaint::complain(&error),
+    };
+    verb::wait_for_carriers();
+    ExitCode::from(code)
 }

@@ -77,21 +77,38 @@ const REFUSED: &[(u32, u32, u32, &str)] = &[
     (10, 203, 203, "it makes further devices on the host"),
     (10, 223, 223, "it types at the machine's own keyboard"),
     (10, 231, 231, "it is an image of the machine's memory"),
+    (10, 239, 239, "it types at the machine's own keyboard"),
     (
         10,
         234,
         237,
         "it makes the host's file systems and disks; make what the guest needs on the host, and give it that",
     ),
-    (
-        21,
-        0,
-        255,
-        "it sends commands to a disk beneath its file systems; give the disk itself, if the host does not use it",
-    ),
+    (21, 0, 255, COMMANDS),
+    (90, 0, u32::MAX, FLASH),
     (136, 0, u32::MAX, "it is a terminal of somebody on the host; -t gives one of the guest's own"),
     (202, 0, u32::MAX, "it is the registers of the machine's processors, by which the kernel itself is changed"),
 ];
+
+const COMMANDS: &str =
+    "it sends commands to a disk beneath its file systems; give the disk itself, if the host does not use it";
+const FLASH: &str = "it is flash memory beneath the machine's file systems and firmware";
+
+/// The same by what the kernel calls them: their numbers are others on each machine.
+const REFUSED_CLASSES: &[(&str, &str)] = &[
+    ("bsg", COMMANDS),
+    ("scsi_generic", COMMANDS),
+    ("nvme", COMMANDS),
+    ("nvme-generic", COMMANDS),
+    ("mtd", FLASH),
+    ("nd", "it sends commands to the machine's persistent memory"),
+    ("mei", "it talks to the firmware that manages the whole machine"),
+    ("watchdog", "it restarts the machine when nobody writes to it any more"),
+    ("zram-control", "it makes further disks on the host"),
+];
+
+/// Major numbers that the kernel gives to drivers as they come (Documentation/admin-guide/devices.txt).
+const GIVEN_AS_THEY_COME: [std::ops::RangeInclusive<u32>; 2] = [234..=254, 384..=511];
 
 /// What every guest's /dev has by itself, and what lies below directories of its own.
 const OWN: [&str; 16] = [
@@ -158,7 +175,7 @@ fn examine(place: impl AsFd, device: &Device, target: &str) -> Result<HostDevice
     }
     match kind {
         FileType::CharacterDevice => {
-            if let Some(why) = refused(numbers) {
+            if let Some(why) = refused(numbers).or_else(|| refused_by_class(numbers, Path::new("/sys/dev/char"))) {
                 return Err(DeviceRefusal::Refused(device.source.clone(), why));
             }
         }
@@ -175,6 +192,17 @@ fn refused((major, minor): (u32, u32)) -> Option<&'static str> {
     let major = if (136..=143).contains(&major) { 136 } else { major };
     let one = REFUSED.iter().find(|(known, first, last, _)| *known == major && (*first..=*last).contains(&minor));
     one.map(|(.., why)| *why)
+}
+
+/// `devices` is where the kernel tells of each character device.
+fn refused_by_class((major, minor): (u32, u32), devices: &Path) -> Option<&'static str> {
+    let told = std::fs::read_link(devices.join(format!("{major}:{minor}")).join("subsystem"));
+    let Ok(class) = told else {
+        let unknown = GIVEN_AS_THEY_COME.iter().any(|majors| majors.contains(&major));
+        return unknown.then_some("the kernel does not tell what it is (/sys/dev/char); is its driver loaded?");
+    };
+    let one = REFUSED_CLASSES.iter().find(|(name, _)| class.file_name().is_some_and(|class| class == *name));
+    one.map(|(_, why)| *why)
 }
 
 /// Whether the host has a file system, swap or another device on a disk, on a part of it, or on the whole of which it
@@ -237,6 +265,26 @@ mod tests {
         for numbers in [(10, 229), (10, 200), (10, 232), (226, 128), (4, 64), (188, 0)] {
             assert_eq!(refused(numbers), None, "{numbers:?}");
         }
+    }
+
+    #[test]
+    fn what_has_other_numbers_on_each_machine_is_known_by_its_class() {
+        let devices = tempfile::tempdir().unwrap();
+        let of_class = |class: &str| {
+            let one = devices.path().join("248:0");
+            std::fs::create_dir_all(&one).unwrap();
+            let _ = std::fs::remove_file(one.join("subsystem"));
+            std::os::unix::fs::symlink(format!("../../class/{class}"), one.join("subsystem")).unwrap();
+            refused_by_class((248, 0), devices.path())
+        };
+        for class in ["bsg", "watchdog", "nvme-generic", "mtd"] {
+            assert!(of_class(class).is_some(), "{class}");
+        }
+        for class in ["hidraw", "drm", "tty"] {
+            assert_eq!(of_class(class), None, "{class}");
+        }
+        assert!(refused_by_class((249, 0), devices.path()).is_some(), "nobody tells what it is");
+        assert_eq!(refused_by_class((226, 128), devices.path()), None);
     }
 
     #[test]

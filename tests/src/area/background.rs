@@ -3,6 +3,7 @@
 use crate::case::Case;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use crate::terminal::Terminal;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("background::run_leaves_it_running", run_leaves_it_running),
@@ -110,6 +111,16 @@ fn attached_keys(sandbox: &Sandbox) {
     other.succeeded().complains_of(&["Detached"]);
     eventually("other keys are typed", || sandbox.pando(["logs", "job"]).ok() == "said one\nsaid \x10three\n");
     assert_eq!(sandbox.state("job"), "running");
+    // Nobody in there reads, and what is typed is more than a pipe holds.
+    sandbox.guest("deaf", &["-i", "--", "sleep", "1000"]);
+    let words = ["--root", &sandbox.root().to_string_lossy(), "attach", "deaf"].map(str::to_owned);
+    let mut terminal = Terminal::run(sandbox.program(), words, (24, 80));
+    for _ in 0..70 {
+        terminal.types(&format!("{}\n", "x".repeat(999)));
+    }
+    terminal.types("\x10\x11");
+    assert_eq!(terminal.ends(), 0);
+    terminal.shows("Detached from guest 'deaf'");
 }
 
 fn lasting_input(sandbox: &Sandbox) {

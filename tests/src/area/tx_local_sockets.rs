@@ -10,6 +10,8 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
@@ -34,6 +36,7 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx::what_others_have_open_is_not_taken", descriptors_of_others),
     Case::new("tx_local_sockets::a_callers_socket_is_carried", callers_socket),
+    Case::new("tx_local_sockets::a_slow_caller_has_all_of_it_at_the_end", slow_caller),
 ];
 
 /// A server outside; one of the transaction's own is its own matter, and so is one that nobody listens on.
@@ -403,5 +406,38 @@ fn callers_socket(sandbox: &Sandbox) {
             assert_eq!(lines[..5], ["hello", "pipe", "pipe", "pipe", "error"], "{network}");
             assert!(lines[5].starts_with("pando"), "{network}: {printed}");
         }
+    }
+}
+
+/// A socket that is read slowly, and one that does not wait for its reader besides.
+fn slow_caller(sandbox: &Sandbox) {
+    for waits in [true, false] {
+        let (mine, peer) = UnixStream::pair().expect("a pair of sockets");
+        mine.set_nonblocking(!waits).expect("a socket can be told so");
+        let mut command = Command::new(sandbox.program());
+        command.arg("--root").arg(sandbox.root()).args(["tx", "run", "-q", "--", "seq", "1", "200000"]);
+        let mut child = command.stdout(OwnedFd::from(mine)).spawn().expect("the command starts");
+        drop(command);
+        let ended = AtomicBool::new(false);
+        let read = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut read, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+                while !ended.load(Ordering::SeqCst) {
+                    let count = (&peer).read(&mut piece).expect("the command prints");
+                    read.extend_from_slice(&piece[..count]);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                read
+            });
+            assert!(child.wait().expect("it was started").success(), "it waits: {waits}");
+            ended.store(true, Ordering::SeqCst);
+            reader.join().expect("the reader ends")
+        });
+        // What was printed is here, or in the socket.
+        peer.set_nonblocking(true).expect("a socket can be told so");
+        let mut rest = Vec::new();
+        let _ = (&peer).read_to_end(&mut rest);
+        let all = String::from_utf8([read, rest].concat()).expect("numbers");
+        assert_eq!(all.lines().next_back(), Some("200000"), "it waits: {waits}");
     }
 }

@@ -133,7 +133,7 @@ fn end(mut session: Session, ended: anyhow::Result<Ended>) -> anyhow::Result<u8>
     match (ended?, notice) {
         (Ended::Exited(code), _) => {
             let left = outward.into_iter().filter(Relay::is_lasting).filter_map(Relay::leave);
-            left.into_iter().try_for_each(|(source, sink)| crate::verb::carry_on(source, sink))?;
+            left.into_iter().try_for_each(|(source, sink)| crate::verb::carry_on(source, sink).map(drop))?;
             if let Some(note) = note {
                 eprintln!("pando: {}", crate::printable::printable(&note));
             }

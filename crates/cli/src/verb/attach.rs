@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::stdio::stdin;
 use std::fs::File;
+use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// How often it is looked whether something was printed: nanoseconds.
@@ -22,6 +23,9 @@ const INTERVAL: i64 = 100_000_000;
 
 /// How much of the input is read at a time.
 const PIECE: usize = 64 * 1024;
+
+/// How much of what is typed is kept for a guest that does not read: the keys that leave it are among what comes after.
+const KEPT: usize = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
@@ -110,18 +114,22 @@ impl Input {
     }
 
     /// What poll(2) is to wait for.
-    fn watched(&self) -> Option<PollFd<'_>> {
-        match (self.waiting.is_empty(), self.has_ended) {
-            (false, _) => Some(PollFd::from_borrowed_fd(self.sink.as_fd(), PollFlags::OUT)),
-            (true, false) => Some(PollFd::from_borrowed_fd(stdin(), PollFlags::IN)),
-            (true, true) => None,
-        }
+    fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let sink = (!self.waiting.is_empty()).then(|| PollFd::from_borrowed_fd(self.sink.as_fd(), PollFlags::OUT));
+        let source = self.reads_on().then(|| PollFd::from_borrowed_fd(stdin(), PollFlags::IN));
+        sink.into_iter().chain(source)
     }
 
-    /// Reads what there is, once what was read before has been taken, and hands it on.
+    /// Whether more is read: of a terminal also what the guest does not take yet.
+    fn reads_on(&self) -> bool {
+        let kept = if stdin().is_terminal() { KEPT } else { 1 };
+        !self.has_ended && self.waiting.len() < kept
+    }
+
+    /// Reads what there is and hands it on.
     fn carry(&mut self) -> anyhow::Result<Typed> {
         let mut detach = false;
-        if self.waiting.is_empty() && !self.has_ended && is_ready()? {
+        if self.reads_on() && is_ready()? {
             let mut piece = vec![0; PIECE];
             match rustix::io::read(stdin(), &mut piece) {
                 Ok(0) => {
@@ -196,7 +204,7 @@ impl Attached<'_> {
     fn wait(&self) {
         let mut watched = vec![PollFd::new(&self.end, PollFlags::IN)];
         watched.extend(self.signals.as_ref().map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
-        watched.extend(self.input.as_ref().and_then(Input::watched));
+        watched.extend(self.input.iter().flat_map(Input::watched));
         let _ = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL }));
     }
 

@@ -8,16 +8,26 @@ use super::Verb;
 use crate::session::End;
 use crate::state_root::StateRoot;
 use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, read, write};
-use rustix::process::Signal;
-use rustix::stdio::{stdin, stdout};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::stdio::{dup2_stderr, dup2_stdout, stdin, stdout};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How much is passed on at a time: what a pipe holds.
 const BUFFER: usize = 64 << 10;
+
+/// How long this program waits at its end for what was printed.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// Who carries what this program prints itself.
+static CARRIERS: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CarryOutput {
@@ -55,20 +65,33 @@ fn copy(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
             Ok(0) => return Ok(()),
             Ok(count) => &buffer[..count],
             Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => {
+                wait_for(source, PollFlags::IN)?;
+                continue;
+            }
             Err(errno) => return Err(errno),
         };
         while !rest.is_empty() {
             match write(sink, rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => wait_for(sink, PollFlags::OUT)?,
                 Err(errno) => return Err(errno),
             }
         }
     }
 }
 
+/// A caller's descriptor may be one that does not wait by itself, and stays so: others have it too.
+fn wait_for(descriptor: BorrowedFd<'_>, what: PollFlags) -> Result<(), Errno> {
+    match poll(&mut [PollFd::from_borrowed_fd(descriptor, what)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Leaves what comes out of `source` and goes into `sink` to a process of its own.
-pub(crate) fn carry_on(source: End, sink: End) -> anyhow::Result<()> {
+pub(crate) fn carry_on(source: End, sink: End) -> anyhow::Result<Child> {
     let flags = fcntl_getfl(source.as_fd()).context("cannot look at a pipe")?;
     fcntl_setfl(source.as_fd(), flags - OFlags::NONBLOCK).context("cannot change a pipe")?;
     carry(source.as_fd(), sink.as_fd(), &[])
@@ -76,13 +99,40 @@ pub(crate) fn carry_on(source: End, sink: End) -> anyhow::Result<()> {
 
 /// The same for as long as this process lives.
 pub(crate) fn carry_while_here(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> anyhow::Result<()> {
-    carry(source, sink, &["--with-caller", &std::process::id().to_string()])
+    carry(source, sink, &["--with-caller", &std::process::id().to_string()]).map(drop)
 }
 
-fn carry(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, options: &[&str]) -> anyhow::Result<()> {
+/// Has this program wait for them at its end.
+pub(crate) fn to_be_waited_for(carriers: Vec<Child>) {
+    CARRIERS.lock().unwrap_or_else(PoisonError::into_inner).extend(carriers);
+}
+
+/// Waits until what this program and its command have printed is where it goes to: who called it may read no further
+/// then, and a service manager ends what is left of a service.
+pub(crate) fn wait_for_carriers() {
+    let carriers = std::mem::take(&mut *CARRIERS.lock().unwrap_or_else(PoisonError::into_inner));
+    if carriers.is_empty() {
+        return;
+    }
+    // They end once nobody has the pipes any more.
+    let Ok(nowhere) = File::options().write(true).open("/dev/null") else { return };
+    if dup2_stdout(&nowhere).and_then(|()| dup2_stderr(&nowhere)).is_err() {
+        return;
+    }
+    let until = Instant::now() + LAST_WORDS;
+    for carrier in carriers {
+        let Some(process) = Pid::from_raw(carrier.id().cast_signed()) else { continue };
+        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left));
+    }
+}
+
+fn carry(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, options: &[&str]) -> anyhow::Result<Child> {
     let copy = |end| fcntl_dupfd_cloexec(end, 3).context("cannot pass a descriptor on");
     let mut command = Command::new("/proc/self/exe");
     command.arg0("pando").arg("carry-output").args(options).env_clear().current_dir("/");
     command.stdin(copy(source)?).stdout(copy(sink)?).stderr(Stdio::null());
-    command.spawn().map(drop).context("cannot leave bytes to a process of its own")
+    command.spawn().context("cannot leave bytes to a process of its own")
 }

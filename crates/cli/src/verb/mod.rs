@@ -43,7 +43,7 @@ mod volume;
 mod wait;
 mod watchdog;
 
-pub(crate) use carry_output::{carry_on, carry_while_here};
+pub(crate) use carry_output::{carry_on, carry_while_here, to_be_waited_for, wait_for_carriers};
 pub(crate) use clone::Clone;
 pub(crate) use exec::Exec;
 pub(crate) use hold_terminal::hold;

@@ -182,10 +182,26 @@ impl AsFd for OperatorPath {
     }
 }
 
-/// What a path leads to where no link is on the way, and none at its end.
+/// What an absolute path leads to where no link is on the way, and none at its end.
 fn without_links(path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    find(|flags| openat2(CWD, path, flags, Mode::empty(), resolve))
+    let from = |place: BorrowedFd<'_>, path: &OsStr| find(|flags| openat2(place, path, flags, Mode::empty(), resolve));
+    if !path.components().any(|step| step == Component::ParentDir) {
+        return from(CWD, path.as_os_str());
+    }
+    // The kernel's parent of a directory may be another than the one it was come from, once others have moved it.
+    let mut passed = vec![from(CWD, OsStr::new("/"))?];
+    for step in steps(path) {
+        let here = passed.last().ok_or(Errno::NOENT)?;
+        if step != ".." {
+            passed.push(from(here.as_fd(), &step)?);
+        } else if !FileType::from_raw_mode(fstat(here)?.st_mode).is_dir() {
+            return Err(Errno::NOTDIR);
+        } else {
+            passed.truncate((passed.len() - 1).max(1));
+        }
+    }
+    passed.pop().ok_or(Errno::NOENT)
 }
 
 /// As a directory first: only so are file systems mounted that are mounted when they are needed (autofs).

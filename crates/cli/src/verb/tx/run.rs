@@ -132,7 +132,7 @@ impl Run {
     }
 
     pub(super) fn run(self, root: &StateRoot, home: &StateDirectory) -> anyhow::Result<u8> {
-        super::standard_descriptors::lead_nowhere()?;
+        crate::verb::to_be_waited_for(super::standard_descriptors::lead_nowhere()?);
         if let Some(guest) = &self.guest {
             return self.run_in_guest(root, guest);
         }

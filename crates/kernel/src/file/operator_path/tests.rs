@@ -116,3 +116,16 @@ fn a_link_that_comes_later_is_not_followed() {
     let error = OperatorPath::open_again(&resolved).unwrap_err();
     assert!(error.to_string().contains("a link on the way"), "{error}");
 }
+
+#[test]
+fn a_parent_is_where_it_was_come_from() {
+    let (_place, top) = place();
+    symlink("closed", top.join("link")).unwrap();
+    let again = |rest: &str| OperatorPath::open_again(&top.join(rest)).map(|found| found.path().to_owned());
+    assert_eq!(again("way/../closed/./in/../file").unwrap(), top.join("closed/file"));
+    assert_eq!(again("../../../../../../../..").unwrap(), Path::new("/"));
+    for (rest, errno) in [("closed/file/..", libc::ENOTDIR), ("way/none/..", libc::ENOENT)] {
+        assert_eq!(io::Error::from(again(rest).unwrap_err()).raw_os_error(), Some(errno), "{rest}");
+    }
+    assert!(matches!(again("link/../closed"), Err(Misled::Appeared { .. })));
+}

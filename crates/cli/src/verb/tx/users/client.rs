@@ -22,7 +22,7 @@ pub(in super::super) fn run(run: &Run, root: &StateRoot) -> anyhow::Result<u8> {
     if let Some(option) = run.roots_alone() {
         Err(Usage::sentence(format!("{option} is for root alone: leave it out, or become root")))?;
     }
-    super::super::standard_descriptors::lead_nowhere()?;
+    crate::verb::to_be_waited_for(super::super::standard_descriptors::lead_nowhere()?);
     let input = ReplayedInput::of_this_process(run.retry == 0).context("cannot pass the input on")?;
     let mut signals = Signals::take(false).context("cannot take over the signals")?;
     for retries in 0.. {
