@@ -19,6 +19,7 @@ use crate::tree::identity::{Identity, is_gone};
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use crate::tree::xattr;
+use pando_kernel::CallError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashSet};
@@ -55,6 +56,12 @@ fn is_his_own_matter(error: &io::Error) -> bool {
         || matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR))
         || is_missing(error)
         || leads_elsewhere(error)
+}
+
+impl From<CallError> for ApplyError {
+    fn from(error: CallError) -> Self {
+        Self { what: error.what, source: error.source }
+    }
 }
 
 impl ApplyError {
@@ -355,6 +362,8 @@ impl Apply {
         };
         match rustix::fs::linkat(&object, "", self.stage_tree()?.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
+            // They have removed it, and have it open still.
+            Err(Errno::NOENT) if self.target.is_none() && rustix::fs::fstat(&object)?.st_nlink == 0 => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }

@@ -2,8 +2,8 @@
 //! that is theirs is taken for what was validated.
 
 use super::disarming::Armed;
-use super::{Apply, PLACE, slot_name};
-use crate::change::{OpTarget, Replaced, Source};
+use super::{Apply, ApplyError, PLACE, slot_name};
+use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::step;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
@@ -21,6 +21,16 @@ use std::os::unix::ffi::OsStrExt;
 const KEPT: &str = ".pando-kept";
 
 impl Apply {
+    /// Puts those files aside once more that a loss of power has taken from there: what is removed of them from now on
+    /// would have no name at all. What is protected was not needed there any more.
+    pub(crate) fn stage_links_again(&self, steps: &Steps) -> Result<(), ApplyError> {
+        let is_protected = |number: u32| {
+            steps.finish.iter().any(|op| matches!(op, Op::Protect { slot: Some(slot), .. } if *slot == number))
+        };
+        let links = steps.stage.iter().filter(|op| matches!(op, Op::StageLink { slot, .. } if !is_protected(*slot)));
+        links.filter(|_| self.target.is_none()).try_for_each(|op| self.operate(op))
+    }
+
     /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others
     /// may have put one in its place that they could not take away by themselves.
     pub(super) fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
