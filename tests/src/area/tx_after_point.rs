@@ -202,13 +202,18 @@ fn moved(sandbox: &Sandbox) {
 }
 
 /// Files that a command gives other names, and changes by one of several, and that others remove right after the commit
-/// point: what is gone stays gone, and all else is in place.
+/// point, and have open still every other time: what is gone stays gone, and all else is in place.
 fn removed(sandbox: &Sandbox) {
     let before = "echo 1 >f; echo 2 >g; ln g g2; echo 3 >k; ln k k2; echo old >last";
     let command = "mv f moved; echo more >>g; mv g h; ln k k3; chmod 600 k; echo new >last";
     let (mut gone, mut committed) = (false, 0);
-    let remove = |at: &Path, _| {
+    let mut held = Vec::new();
+    let remove = |at: &Path, step| {
         gone |= at.join("f").exists();
+        held.clear();
+        if step % 2 == 0 {
+            held.extend(["f", "g", "k"].into_iter().filter_map(|name| File::open(at.join(name)).ok()));
+        }
         drop(Line::new("sh").args(["-ec", "rm -f f moved g g2 h k k2 k3"]).directory(at).ok());
     };
     at_each_step(sandbox, [before, command], remove, |at, step| {

@@ -104,20 +104,22 @@ fn killed(sandbox: &Sandbox) {
 /// A commit that writes to a file is over, and others write to it too, wait for the disk, and lose the power.
 fn written_since(sandbox: &Sandbox) {
     let scratch = sandbox.scratch();
-    let (image, at) = (scratch.join("disk"), scratch.join("mounted"));
-    let disk = SmallDisk::make(image, at.clone(), 200, &["mkfs.ext4", "-q"], "commit=600");
-    let cut = scratch.join("cut");
-    let script = "head -c 1M /dev/zero >db; sync -f db
-        $PANDO --root state tx run -q -- sh -ec 'printf T | dd of=db conv=notrunc status=none'
-        printf NEW | dd of=db conv=notrunc,fdatasync status=none; cp --sparse=always ../disk ../cut";
+    let at = scratch.join("mounted");
     let with = |line: Line| line.directory(&at).env("PANDO", sandbox.program());
-    with(Line::new("sh").args(["-ec", script])).ok();
-    drop(disk);
-    let _disk = SmallDisk::mount(cut, at.clone(), "");
-    // To Pando the machine has been powered on after whatever lies on the disk.
-    let recover = "$PANDO --root state tx recover >&2; head -c 3 db";
-    let found = with(Line::new("sh").args(["-ec", recover])).env("PANDO_TX_POWERED_ON", later()).ok();
-    assert_eq!(found, "NEW");
+    for (format, options) in [("mkfs.ext4", "commit=600"), ("mkfs.xfs", "")] {
+        let disk = SmallDisk::make(scratch.join("disk"), at.clone(), 320, &[format, "-q"], options);
+        let script = "head -c 1M /dev/zero >db; sync -f db
+            $PANDO --root state tx run -q -- sh -ec 'printf T | dd of=db conv=notrunc status=none'
+            printf NEW | dd of=db conv=notrunc,fdatasync status=none; cp --sparse=always ../disk ../cut";
+        with(Line::new("sh").args(["-ec", script])).ok();
+        drop(disk);
+        // Its twin may be unmounted a moment later.
+        let _disk = SmallDisk::mount(scratch.join("cut"), at.clone(), if options.is_empty() { "nouuid" } else { "" });
+        // To Pando the machine has been powered on after whatever lies on the disk.
+        let recover = "$PANDO --root state tx recover >&2; head -c 3 db";
+        let found = with(Line::new("sh").args(["-ec", recover])).env("PANDO_TX_POWERED_ON", later()).ok();
+        assert_eq!(found, "NEW", "{format}");
+    }
 }
 
 /// More steps than that commit has.
