@@ -12,6 +12,8 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
     Case::new("tx::what_is_kept_free_for_a_commit_is_there_for_its_recovery", full)
         .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
+    Case::new("tx::a_commit_whose_disk_was_taken_away_holds_no_other_up", taken_away)
+        .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
     Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
     Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
     Case::new("tx::the_device_of_a_file_system_is_found_inside", device),
@@ -71,6 +73,35 @@ fn full(sandbox: &Sandbox) {
         committed += u32::from(is_there);
     }
     panic!("it has more steps than that");
+}
+
+/// It was killed behind its commit point, and is finished when the disk is there again.
+fn taken_away(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let (image, at) = (scratch.join("disk"), scratch.join("mounted"));
+    let disk = SmallDisk::make(image.clone(), at.clone(), 60, &["mkfs.ext4", "-q"], "");
+    let mut published = false;
+    for step in 0..100 {
+        let line =
+            sandbox.pando(["tx", "run", "--retry", "0", "-q", "--", "sh", "-ec", "echo new >one; echo new >two"]);
+        let ended = line.directory(&at).env("PANDO_TX_CRASH_STEP", step.to_string()).run();
+        assert_eq!(ended.code(), 137, "step {step}: {}", ended.err());
+        published = !Line::new("find").args([sandbox.root()]).args(["-name", "journal"]).ok().is_empty();
+        if published {
+            break;
+        }
+    }
+    assert!(published, "it was never committed");
+    Line::new("umount").args([&at]).ok();
+    sandbox.pando(["tx", "run", "-q", "--", "sh", "-c", "echo beside >beside"]).directory(&scratch).ok();
+    let said = sandbox.pando(["tx", "recover"]).run();
+    said.complains_of(&["cannot be finished now", "its file system is not mounted; mount it at", "again"]);
+    Line::new("mount").args(["-o", "loop"]).args([&image, &at]).ok();
+    assert!(sandbox.pando(["tx", "recover"]).ok().contains("in place now"));
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let found = [at.join("one"), at.join("two"), scratch.join("beside")].map(read);
+    assert_eq!(found, ["new\n", "new\n", "beside\n"]);
+    drop(disk);
 }
 
 /// Others write for as long as four runs take, and some more.

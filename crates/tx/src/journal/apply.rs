@@ -111,6 +111,11 @@ impl Apply {
         (again, keeps): (bool, bool),
         progress: &Rc<Progress>,
     ) -> Result<Self, ApplyError> {
+        if part.is_unmounted() {
+            let (base, live) = (part.base.display(), part.live.display());
+            let what = format!("looking for {base}: its file system is not mounted; mount it at {live} again");
+            return Err(ApplyError::new(what, io::ErrorKind::NotFound.into()));
+        }
         if !private_place::is_private(&part.base) {
             let what = format!("using {}, which others can write to: move away what lies there", part.base.display());
             return Err(ApplyError::new(what, io::ErrorKind::PermissionDenied.into()));
