@@ -41,8 +41,8 @@ fn sparse(sandbox: &Sandbox) {
     assert_eq!(shown, format!("{}\n{}\nend\n", (100_u64 << 30) + 4, 200_u64 << 30));
 }
 
-/// A commit is killed at each of its steps in turn, and others fill the disk: what is kept free for the commit is in the
-/// way of nothing that finishes it.
+/// A commit is killed at each of its steps in turn, and others fill the disk: what is kept free for the commit is in
+/// the way of nothing that finishes it.
 fn full(sandbox: &Sandbox) {
     let scratch = sandbox.scratch();
     let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 24, &["mkfs.ext4", "-q", "-m", "0"], "");

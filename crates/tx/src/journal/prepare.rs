@@ -157,8 +157,8 @@ impl Prepared {
     }
 }
 
-/// Makes the directories for what comes and what goes: behind the commit point, on a disk that others have filled, there
-/// would be no room for them. What goes is `kept` in directories that are there, if it is.
+/// Makes the directories for what comes and what goes: behind the commit point, on a disk that others have filled,
+/// there would be no room for them. What goes is `kept` in directories that are there, if it is.
 fn make_places_aside(part: &PartChanges, kept: bool) -> Result<(), CommitError> {
     let (steps, part) = (&part.steps, &part.part);
     let removes = steps.change.iter().any(|op| matches!(op, Op::Remove { .. }));
