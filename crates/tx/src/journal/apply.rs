@@ -19,7 +19,6 @@ use crate::tree::identity::{Identity, is_gone};
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use crate::tree::xattr;
-use pando_kernel::CallError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashSet};
@@ -56,12 +55,6 @@ fn is_his_own_matter(error: &io::Error) -> bool {
         || matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR))
         || is_missing(error)
         || leads_elsewhere(error)
-}
-
-impl From<CallError> for ApplyError {
-    fn from(error: CallError) -> Self {
-        Self { what: error.what, source: error.source }
-    }
 }
 
 impl ApplyError {

@@ -12,6 +12,7 @@ use crate::crash::step;
 use crate::journal::apply::{Apply, ApplyError};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
+use crate::journal::order::keeps_names;
 use crate::journal::prepare::{Prepared, sync};
 use crate::journal::progress::Progress;
 use crate::state::overlay_part::OverlayPart;
@@ -85,7 +86,7 @@ fn apply(
         })
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
-        do_all(file, (journal.durable, again), &trees)?;
+        do_all(file, (journal.durable && !ordered, again), &trees)?;
         applied();
         if journal.durable && !ordered {
             sync(trees.iter().map(|(_, part, _)| *part)).map_err(ApplyError::from)?;
@@ -111,7 +112,7 @@ fn apply(
 
 fn do_all(
     file: &JournalFile,
-    (durable, again): (bool, bool),
+    (waits, again): (bool, bool),
     trees: &[(Apply, &OverlayPart, &Steps)],
 ) -> Result<(), CommitError> {
     if file.is_staged() {
@@ -127,11 +128,12 @@ fn do_all(
         step();
         let staging = || trees.iter().filter(|(_, _, steps)| !steps.stage.is_empty());
         if staging().next().is_some() {
-            if durable {
+            if waits {
                 // The mark must not be on the disk before what it tells of.
-                let elsewhere = |part: &OverlayPart| part.target.is_some() || !file.is_beside(&part.base);
-                let parts = staging().map(|(_, part, _)| *part).filter(|part| elsewhere(part));
-                sync(parts).map_err(ApplyError::from)?;
+                let is_in_order =
+                    |part: &OverlayPart| part.target.is_none() && file.is_beside(&part.base) && keeps_names(&part.base);
+                let mut others = staging().filter(|(_, part, _)| !is_in_order(part));
+                others.try_for_each(|(apply, ..)| apply.sync_stage())?;
             }
             file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
         }

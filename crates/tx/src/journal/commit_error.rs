@@ -57,6 +57,12 @@ pub enum CommitError {
     Unfinished(#[from] ApplyError),
 }
 
+impl From<CallError> for ApplyError {
+    fn from(error: CallError) -> Self {
+        Self::new(error.what, error.source)
+    }
+}
+
 impl CommitError {
     /// What has failed ahead of the commit point.
     pub(crate) fn ahead(error: CallError) -> Self {

@@ -21,6 +21,20 @@ use std::os::unix::ffi::OsStrExt;
 const KEPT: &str = ".pando-kept";
 
 impl Apply {
+    /// Brings the names of what was put aside to the disk. Others wait at a gate meanwhile: to sync all of the file
+    /// system could take long.
+    pub(crate) fn sync_stage(&self) -> Result<(), ApplyError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let sync = || match rustix::fs::fsync(rustix::fs::openat(self.stage_tree()?.root(), ".", flags, Mode::empty())?)
+        {
+            // Its file system has nothing that could be waited for.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        };
+        let what = || format!("bringing what was put aside on {} to the disk", self.live.path().display());
+        sync().map_err(|source| ApplyError::new(what(), source))
+    }
+
     /// Puts those files aside once more that a loss of power has taken from there: what is removed of them from now on
     /// would have no name at all. What is protected was not needed there any more.
     pub(crate) fn stage_links_again(&self, steps: &Steps) -> Result<(), ApplyError> {
