@@ -2,7 +2,7 @@
 //! moment as a rule, and as long as nobody recovers it where its process was killed in between.
 
 use crate::case::Case;
-use crate::line::Line;
+use crate::line::{Line, Started};
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::process;
@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_after_point::programs_that_are_gone_give_no_rights", disarmed),
     Case::new("tx_after_point::what_others_write_is_kept", writes),
     Case::new("tx_after_point::what_others_write_beside_a_commit_is_kept", writes_beside),
+    Case::new("tx_after_point::rights_that_others_take_from_directories_stay_taken", rights_of_directories),
     Case::new("tx_after_point::leases_of_others_hold_nothing_up", leases)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx_after_point::files_that_others_remove_hold_nothing_up", removed),
@@ -201,13 +202,18 @@ fn moved(sandbox: &Sandbox) {
 }
 
 /// Files that a command gives other names, and changes by one of several, and that others remove right after the commit
-/// point: what is gone stays gone, and all else is in place.
+/// point, and have open still every other time: what is gone stays gone, and all else is in place.
 fn removed(sandbox: &Sandbox) {
     let before = "echo 1 >f; echo 2 >g; ln g g2; echo 3 >k; ln k k2; echo old >last";
     let command = "mv f moved; echo more >>g; mv g h; ln k k3; chmod 600 k; echo new >last";
     let (mut gone, mut committed) = (false, 0);
-    let remove = |at: &Path, _| {
+    let mut held = Vec::new();
+    let remove = |at: &Path, step| {
         gone |= at.join("f").exists();
+        held.clear();
+        if step % 2 == 0 {
+            held.extend(["f", "g", "k"].into_iter().filter_map(|name| File::open(at.join(name)).ok()));
+        }
         drop(Line::new("sh").args(["-ec", "rm -f f moved g g2 h k k2 k3"]).directory(at).ok());
     };
     at_each_step(sandbox, [before, command], remove, |at, step| {
@@ -240,6 +246,46 @@ fn executed(sandbox: &Sandbox) {
     assert!(!running.is_empty() && committed > 0, "it was never run");
 }
 
+/// Has what was there before made anew, and begins a transaction that stands still at a step; nothing where it has no
+/// such step.
+fn standing_at(sandbox: &Sandbox, at: &Path, step: u64, [before, command]: [&str; 2]) -> Option<Started> {
+    let anew = format!("rm -rf --one-file-system {0}; mkdir {0}; cd {0}; {before}", at.display());
+    Line::new("sh").args(["-ec", &anew]).ok();
+    let line = sandbox.pando(["tx", "run", "--retry", "0", "-q", "--gate", "none", "--", "sh", "-ec", command]);
+    let mut started = line.directory(at).env("PANDO_TX_STOP_STEP", step.to_string()).start();
+    let mut stopped = false;
+    eventually("it has ended or stands still", || {
+        stopped = process::state(started.pid()) == Some('T');
+        stopped || started.has_ended()
+    });
+    stopped.then_some(started)
+}
+
+/// Names come and go in directories that a commit uses, and it has no word in whose they are otherwise: what others
+/// take away at any of its steps does not come back.
+fn rights_of_directories(sandbox: &Sandbox) {
+    let at = sandbox.scratch().join("live");
+    let before = "mkdir -m 755 d; echo old >d/gone; mkdir -m 755 d/other moved; echo one >d/other/changed";
+    let command = "echo new >d/f; rm d/gone; echo two >d/other/changed; echo new >d/other/f; mv moved d/there";
+    let mut ended = [0, 0];
+    for step in 0..MOST {
+        let Some(started) = standing_at(sandbox, &at, step, [before, command]) else {
+            assert!(ended.iter().all(|count| *count > 0), "committed and in conflict: {ended:?}");
+            return;
+        };
+        let directories = || ["d", "d/other", "moved", "d/there"].map(|name| at.join(name)).into_iter();
+        // One that stands aside for a moment can nobody reach.
+        let taken = directories().filter(|path| fs::set_permissions(path, PermissionsExt::from_mode(0o700)).is_ok());
+        let taken = taken.count();
+        started.signal(rustix::process::Signal::CONT);
+        let code = started.wait().code();
+        let kept = directories().filter(|path| mode(path) == 0o700).count();
+        assert_eq!(kept, taken, "step {step}, which ended with {code}");
+        ended[usize::from(code != 0)] += 1;
+    }
+    panic!("it has more steps than that");
+}
+
 /// A commit that stands still at each of its steps in turn, while others add a line to what it replaces, writes to and
 /// removes: where they could, that is to be found.
 fn writes_beside(sandbox: &Sandbox) {
@@ -249,22 +295,12 @@ fn writes_beside(sandbox: &Sandbox) {
     let command = "sed -i s/one/two/ replaced; echo more >>written; rm removed; mv moved over; rm -r d";
     let (mut kept, mut lost) = (0, Vec::new());
     for step in 0..MOST {
-        let anew = format!("rm -rf --one-file-system {0}; mkdir {0}; cd {0}; {before}", at.display());
-        Line::new("sh").args(["-ec", &anew]).ok();
-        let line = sandbox.pando(["tx", "run", "--retry", "0", "-q", "--gate", "none", "--", "sh", "-ec", command]);
-        let line = line.directory(&at);
-        let mut started = line.env("PANDO_TX_STOP_STEP", step.to_string()).start();
-        let mut stopped = false;
-        eventually("it has ended or stands still", || {
-            stopped = process::state(started.pid()) == Some('T');
-            stopped || started.has_ended()
-        });
-        if !stopped {
+        let Some(started) = standing_at(sandbox, &at, step, [before, command]) else {
             // Between the last look at a file and the writing to it, a moment, lie two steps.
             let only_there = lost.len() <= 2 && lost.iter().all(|one: &String| one.starts_with("written "));
             assert!(kept > 50 && only_there, "of {step} steps, {kept} lines kept and lost {lost:?}");
             return;
-        }
+        };
         let written = names.map(|name| {
             let file = fs::OpenOptions::new().append(true).open(at.join(name));
             file.and_then(|mut file| std::io::Write::write_all(&mut file, b"theirs\n")).is_ok()

@@ -122,7 +122,7 @@ fn at_each_step(sandbox: &Sandbox) {
             commits += 1;
             recover_and_compare(sandbox, seed, step, &tree);
         }
-        for step in [8, 16, 24] {
+        for step in [6, 12, 18] {
             for again in 0.. {
                 let (ended, tree) = killed_at(sandbox, seed, kept, step);
                 assert_eq!(ended.code(), 137, "commit {seed} has fewer steps than {step}");

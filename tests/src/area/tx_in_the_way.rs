@@ -10,6 +10,10 @@ use crate::small_disk::SmallDisk;
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_file_larger_than_the_disk_is_written_to_where_it_is_mostly_hole", sparse)
         .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
+    Case::new("tx::what_is_kept_free_for_a_commit_is_there_for_its_recovery", full)
+        .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
+    Case::new("tx::a_commit_whose_disk_was_taken_away_holds_no_other_up", taken_away)
+        .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
     Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
     Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
     Case::new("tx::the_device_of_a_file_system_is_found_inside", device),
@@ -35,6 +39,69 @@ fn sparse(sandbox: &Sandbox) {
     run.run().succeeded().complains_of(&["committed: 2 paths"]);
     let shown = Line::new("sh").args(["-c", "stat -c %s hollow made; tail -c 4 hollow"]).directory(&disk.at).ok();
     assert_eq!(shown, format!("{}\n{}\nend\n", (100_u64 << 30) + 4, 200_u64 << 30));
+}
+
+/// A commit is killed at each of its steps in turn, and others fill the disk: what is kept free for the commit is in
+/// the way of nothing that finishes it.
+fn full(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 24, &["mkfs.ext4", "-q", "-m", "0"], "");
+    let mut committed = 0;
+    for step in 0..100 {
+        let sh = |script: &str| Line::new("sh").args(["-ec", script]).directory(&disk.at).ok();
+        sh(
+            "rm -rf old d other moved full*; mkdir -p old/in d; echo one >old/in/file; echo two >other; echo three >d/f",
+        );
+        let script = "rm -r old; mv other moved; mkdir d/made; mv d/f d/made/f; echo more >>d/made/f";
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "-q", "--", "sh", "-ec", script]).directory(&disk.at);
+        if line.env("PANDO_TX_CRASH_STEP", step.to_string()).run().code() != 137 {
+            assert!(committed > 5, "of {step} steps {committed} committed");
+            return;
+        }
+        sh(
+            "for size in 1M 4k 1k; do dd if=/dev/zero bs=$size of=full$size status=none || true; done 2>/dev/null; sync -f .",
+        );
+        let said = sandbox.pando(["tx", "recover"]).run();
+        assert_eq!(said.code(), 0, "step {step}: {}{}", said.out(), said.err());
+        let is_there = said.out().contains("in place now");
+        let expected =
+            if is_there { "d\nd/made\nd/made/f\nmoved\n" } else { "d\nd/f\nold\nold/in\nold/in/file\nother\n" };
+        let found = sh(
+            "find . -path ./lost+found -prune -o -path './.*' -prune -o -name 'full*' -o -print | sed s,^./,, | grep -v '^\\.$' | sort",
+        );
+        assert_eq!(found, expected, "step {step}: {}", said.out());
+        committed += u32::from(is_there);
+    }
+    panic!("it has more steps than that");
+}
+
+/// It was killed behind its commit point, and is finished when the disk is there again.
+fn taken_away(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let (image, at) = (scratch.join("disk"), scratch.join("mounted"));
+    let disk = SmallDisk::make(image.clone(), at.clone(), 60, &["mkfs.ext4", "-q"], "");
+    let mut published = false;
+    for step in 0..100 {
+        let line =
+            sandbox.pando(["tx", "run", "--retry", "0", "-q", "--", "sh", "-ec", "echo new >one; echo new >two"]);
+        let ended = line.directory(&at).env("PANDO_TX_CRASH_STEP", step.to_string()).run();
+        assert_eq!(ended.code(), 137, "step {step}: {}", ended.err());
+        published = !Line::new("find").args([sandbox.root()]).args(["-name", "journal"]).ok().is_empty();
+        if published {
+            break;
+        }
+    }
+    assert!(published, "it was never committed");
+    Line::new("umount").args([&at]).ok();
+    sandbox.pando(["tx", "run", "-q", "--", "sh", "-c", "echo beside >beside"]).directory(&scratch).ok();
+    let said = sandbox.pando(["tx", "recover"]).run();
+    said.complains_of(&["cannot be finished now", "its file system is not mounted; mount it at", "again"]);
+    Line::new("mount").args(["-o", "loop"]).args([&image, &at]).ok();
+    assert!(sandbox.pando(["tx", "recover"]).ok().contains("in place now"));
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let found = [at.join("one"), at.join("two"), scratch.join("beside")].map(read);
+    assert_eq!(found, ["new\n", "new\n", "beside\n"]);
+    drop(disk);
 }
 
 /// Others write for as long as four runs take, and some more.

@@ -10,6 +10,7 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::power_loss::{Kind, WORD};
 use crate::sandbox::Sandbox;
+use crate::small_disk::SmallDisk;
 use crate::{disk_server, process};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::1000_losses_of_power_on_xfs_leave_all_or_nothing", |sandbox| cuts(sandbox, Kind::Xfs, 50, 20))
         .needs(NEEDS)
         .tags(&[Tag::Slow]),
+    Case::new("tx::what_others_bring_to_the_disk_behind_a_commit_stays_there", written_since).needs(NEEDS),
+    Case::new("tx::what_was_put_aside_and_is_lost_with_the_power_is_put_aside_again", put_aside).needs(NEEDS),
     Case::new("tx::a_power_test_that_is_killed_leaves_nobody_waiting", killed).needs(NEEDS),
     Case::new("tx::planted_bugs_of_durability_are_found", planted).needs(NEEDS).tags(&[Tag::Slow]),
 ];
@@ -96,6 +99,63 @@ fn killed(sandbox: &Sandbox) {
             ours().is_empty()
         });
     }
+}
+
+/// A commit that writes to a file is over, and others write to it too, wait for the disk, and lose the power.
+fn written_since(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let at = scratch.join("mounted");
+    let with = |line: Line| line.directory(&at).env("PANDO", sandbox.program());
+    for (format, options) in [("mkfs.ext4", "commit=600"), ("mkfs.xfs", "")] {
+        let disk = SmallDisk::make(scratch.join("disk"), at.clone(), 320, &[format, "-q"], options);
+        let script = "head -c 1M /dev/zero >db; sync -f db
+            $PANDO --root state tx run -q -- sh -ec 'printf T | dd of=db conv=notrunc status=none'
+            printf NEW | dd of=db conv=notrunc,fdatasync status=none; cp --sparse=always ../disk ../cut";
+        with(Line::new("sh").args(["-ec", script])).ok();
+        drop(disk);
+        // Its twin may be unmounted a moment later.
+        let _disk = SmallDisk::mount(scratch.join("cut"), at.clone(), if options.is_empty() { "nouuid" } else { "" });
+        // To Pando the machine has been powered on after whatever lies on the disk.
+        let recover = "$PANDO --root state tx recover >&2; head -c 3 db";
+        let found = with(Line::new("sh").args(["-ec", recover])).env("PANDO_TX_POWERED_ON", later()).ok();
+        assert_eq!(found, "NEW", "{format}");
+    }
+}
+
+/// More steps than that commit has.
+const MOST: u64 = 100;
+
+/// A file gets another name by way of a directory on its own file system, which is another than that of the journal.
+fn put_aside(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 60, &["mkfs.ext4", "-q"], "");
+    let (mut lost, mut committed) = (0, 0);
+    for step in 0..MOST {
+        let sh = |script: &str| Line::new("bash").args(["-ec", script]).directory(&disk.at).ok();
+        sh("rm -rf a b d; echo one >a; mkdir d; echo two >d/two");
+        let line = sandbox.pando(["tx", "run", "--retry", "0", "-q", "--", "sh", "-ec", "mv a b; mv d/two d/three"]);
+        if line.directory(&disk.at).env("PANDO_TX_CRASH_STEP", step.to_string()).run().code() != 137 {
+            assert!(lost > 0 && committed > 0, "of {step} steps, {lost} with files put aside, {committed} committed");
+            return;
+        }
+        // The mark is on the disk, and what it tells of is not.
+        let marked = Line::new("find").args([sandbox.root()]).args(["-name", "staged"]).ok();
+        if !marked.is_empty() && disk.at.join("a").exists() && disk.at.join("d/two").exists() {
+            sh("shopt -s nullglob; rm -f .pando-tx/*/stage/[0-9]*");
+            lost += 1;
+        }
+        let said = sandbox.pando(["tx", "recover"]).env("PANDO_TX_POWERED_ON", later()).ok();
+        let expected = if said.contains("in place now") { "b\nd/three\n" } else { "a\nd/two\n" };
+        committed += u64::from(said.contains("in place now"));
+        assert_eq!(sh("grep -srlx 'one\\|two' a b d | sort"), expected, "step {step}: {said}");
+    }
+    panic!("it has more steps than that");
+}
+
+/// A time after which nothing on any disk was written yet.
+fn later() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    (since.map_or(0, |now| now.as_secs()) + 1000).to_string()
 }
 
 fn cuts(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32) {

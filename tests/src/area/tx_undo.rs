@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_undo::an_undo_is_undone", undone_again),
     Case::new("tx_undo::on_a_mount_of_its_own", on_a_mount),
     Case::new("tx_undo::what_is_kept_is_bounded", bounded),
+    Case::new("tx_undo::a_commit_that_the_log_does_not_take_is_told_as_one", not_in_the_log),
     Case::new("tx_undo::nobody_else_reads_what_is_kept", private),
     Case::new("tx_undo::killed_at_each_step", killed_at_each_step),
     Case::new("tx_undo::random_sequences", random_sequences),
@@ -69,6 +70,24 @@ fn put_back(sandbox: &Sandbox) {
     let json: serde_json::Value = serde_json::from_str(&sandbox.pando(["tx", "log", "--json"]).ok()).expect("JSON");
     assert_eq!((json[1]["undoes"].as_u64(), json[1]["uid"].is_u64()), (Some(1), true));
     sandbox.pando(["tx", "undo", "9"]).run().ended_with(125).complains_of(&["no commit 9", "pando tx log"]);
+}
+
+/// It is in place by then, so that nobody may be told that nothing was changed.
+fn not_in_the_log(sandbox: &Sandbox) {
+    let scene = Scene::new(sandbox, "1G, 1d");
+    scene.sh("echo old >f");
+    scene.commit("echo first >f");
+    let log = Line::new("find").args([sandbox.root()]).args(["-name", ".log"]).ok();
+    let in_the_way = PathBuf::from(log.trim()).join("last.next");
+    fs::create_dir(&in_the_way).expect("a directory in the log");
+    let run = sandbox.pando(["tx", "run", "--", "sh", "-ec", "echo second >f"]).directory(&scene.tree).run();
+    fs::remove_dir(&in_the_way).expect("it is empty");
+    let told = ["committed: 1 path", "what failed behind the commit: adding it to the log", "Is a directory"];
+    run.succeeded().complains_of(&told);
+    assert_eq!(fs::read_to_string(scene.tree.join("f")).expect("it is there"), "second\n");
+    assert_eq!(sandbox.pando(["tx", "recover"]).ok(), "");
+    scene.commit("echo third >f");
+    assert_eq!(scene.numbers().len(), 2);
 }
 
 fn changed_since(sandbox: &Sandbox) {

@@ -161,9 +161,12 @@ fn commit(
     (told(outcome), Some(leavings))
 }
 
-fn told(outcome: Result<pando_tx::Figures, EndError>) -> Result<TransactionOutcome, Fault> {
+fn told(outcome: Result<(pando_tx::Figures, pando_tx::Settled), EndError>) -> Result<TransactionOutcome, Fault> {
     match outcome {
-        Ok(figures) => {
+        Ok((figures, settled)) => {
+            for error in settled.failed {
+                tracing::warn!(error, "behind a program's transaction, which is committed");
+            }
             let paths = i64::try_from(figures.paths).unwrap_or(i64::MAX);
             Ok(TransactionOutcome { committed: true, paths, ..TransactionOutcome::default() })
         }

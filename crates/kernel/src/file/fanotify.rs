@@ -96,15 +96,15 @@ impl Listener {
     /// EMFILE where this process has no room for a descriptor; EOVERFLOW if the kernel dropped events for the lack of
     /// memory.
     pub fn read(&self) -> io::Result<Vec<Opened>> {
-        let mut buffer = vec![0; BUFFER];
-        let length = match rustix::io::read(&self.0, &mut buffer) {
-            Err(rustix::io::Errno::AGAIN) => 0,
-            read => read?,
-        };
-        let (mut events, mut rest) = (Vec::new(), &buffer[..length]);
-        while let Some(head) = rest.first_chunk::<{ size_of::<libc::fanotify_event_metadata>() }>() {
-            // SAFETY: the kernel wrote the structure, of plain numbers, which may stand at any address.
-            let event = unsafe { head.as_ptr().cast::<libc::fanotify_event_metadata>().read_unaligned() };
+        /// So many at a time are more than enough.
+        const MOST: u64 = 256;
+        // Each takes a descriptor, of which this process has others.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = (limit / 4).clamp(1, MOST) as usize;
+        let mut events = Vec::new();
+        while events.len() < most
+            && let Some(event) = next_with_descriptor(self.as_fd())?
+        {
             if event.mask & libc::FAN_Q_OVERFLOW != 0 {
                 return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
             }
@@ -116,9 +116,28 @@ impl Listener {
                 let directory = rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory;
                 events.push(Opened { object, directory });
             }
-            rest = rest.get((event.event_len as usize).max(head.len())..).unwrap_or_default();
         }
         Ok(events)
+    }
+}
+
+/// The next event of a group that reports by descriptors; nothing if the queue is empty.
+///
+/// Never more than one is read at a time. Where there is no descriptor for an event behind others, the kernel drops it
+/// and says nothing (only since Linux 6.13 can it be asked to, by FAN_REPORT_FD_ERROR).
+///
+/// # Errors
+///
+/// EMFILE where this process has no room for a descriptor, and whatever the file says that cannot be opened. The event
+/// is gone then.
+fn next_with_descriptor(group: BorrowedFd<'_>) -> io::Result<Option<libc::fanotify_event_metadata>> {
+    let mut buffer = [0; size_of::<libc::fanotify_event_metadata>()];
+    match rustix::io::read(group, &mut buffer) {
+        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
+        Ok(length) if length < buffer.len() => Ok(None),
+        // SAFETY: the kernel wrote the structure, of plain numbers, which may stand at any address.
+        Ok(_) => Ok(Some(unsafe { buffer.as_ptr().cast::<libc::fanotify_event_metadata>().read_unaligned() })),
     }
 }
 
@@ -183,30 +202,22 @@ impl Writes {
     pub fn read(&self) -> io::Result<Vec<Written>> {
         /// Files that can only be written to each make an error of their own.
         const MOST: usize = 1 << 16;
-        let (mut all, mut buffer) = (Vec::new(), vec![0; BUFFER]);
+        let mut all = Vec::new();
         for _ in 0..MOST {
-            let length = match rustix::io::read(&self.0, &mut buffer) {
-                Err(rustix::io::Errno::AGAIN) => break,
-                // The kernel has dropped the event whose file it could not open.
-                Err(
-                    rustix::io::Errno::INVAL
-                    | rustix::io::Errno::ACCESS
-                    | rustix::io::Errno::PERM
-                    | rustix::io::Errno::IO,
-                ) => {
-                    all.push(Written { pid: 0, object: None });
-                    continue;
+            match next_with_descriptor(self.0.as_fd()) {
+                Ok(None) => break,
+                Ok(Some(event)) => {
+                    // SAFETY: the kernel has made this descriptor for the reader of the event.
+                    let object = (event.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event.fd) });
+                    all.push(Written { pid: event.pid, object });
                 }
-                read => read?,
-            };
-            let mut rest = &buffer[..length];
-            while let Some(head) = rest.first_chunk::<{ size_of::<libc::fanotify_event_metadata>() }>() {
-                // SAFETY: the kernel wrote the structure, of plain numbers, which may stand at any address.
-                let event = unsafe { head.as_ptr().cast::<libc::fanotify_event_metadata>().read_unaligned() };
-                // SAFETY: the kernel has made this descriptor for the reader of the event.
-                let object = (event.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event.fd) });
-                all.push(Written { pid: event.pid, object });
-                rest = rest.get((event.event_len as usize).max(head.len())..).unwrap_or_default();
+                // The kernel has dropped the event whose file it could not open.
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EACCES | libc::EPERM | libc::EIO)) =>
+                {
+                    all.push(Written { pid: 0, object: None });
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(all)
@@ -334,6 +345,48 @@ mod tests {
             [next_event(&mut rest), next_event(&mut rest), next_event(&mut rest)].map(|one| one.is_some()),
             [true, true, false]
         );
+    }
+
+    /// In a process of its own, which has few descriptors.
+    #[test]
+    fn each_opening_is_told_however_few_descriptors_there_are() {
+        const FEW: &str = "PANDO_TEST_FEW_DESCRIPTORS";
+        const NAME: &str = "file::fanotify::tests::each_opening_is_told_however_few_descriptors_there_are";
+        if std::env::var_os(FEW).is_none() {
+            let mut again = std::process::Command::new("prlimit");
+            again.arg("--nofile=64").arg(std::env::current_exe().unwrap()).args(["--exact", NAME]).env(FEW, "1");
+            match again.output() {
+                Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+                Err(error) => eprintln!("skipped: prlimit (util-linux): {error}"),
+            }
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let Ok(listener) = Listener::new() else {
+            eprintln!("skipped: it needs root");
+            return;
+        };
+        listener.listen_to_file_system(std::fs::File::open(directory.path()).unwrap()).unwrap();
+        let mut opened = std::collections::BTreeSet::new();
+        for number in 0..300 {
+            let path = directory.path().join(number.to_string());
+            std::fs::create_dir(&path).unwrap();
+            opened.insert(rustix::fs::fstat(std::fs::File::open(path).unwrap()).unwrap().st_ino);
+        }
+        loop {
+            let some = listener.read().unwrap();
+            if some.is_empty() {
+                break;
+            }
+            for one in some {
+                opened.remove(&rustix::fs::fstat(&one.object).unwrap().st_ino);
+            }
+        }
+        assert_eq!(opened.len(), 0, "openings that nobody was told of");
+        // Where there is no room at all, that is said.
+        let _last = std::fs::File::open(directory.path()).unwrap();
+        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert!(listener.read().is_err(), "with {} descriptors taken", taken.len());
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn prune(node: &mut Node, selection: &PartSelection) {
     if !selection.has(&node.path) {
         // Names may come and go in it, and nothing else.
         (directory.attributes_differ, directory.attributes_clash, directory.protection) = (false, false, None);
-        directory.names_alone = true;
+        (directory.names_alone, directory.before) = (true, None);
     }
     let before = directory.children.len();
     directory.children.retain_mut(|child| {

@@ -104,6 +104,11 @@ impl Apply {
         (again, keeps): (bool, bool),
         progress: &Rc<Progress>,
     ) -> Result<Self, ApplyError> {
+        if part.is_unmounted() {
+            let (base, live) = (part.base.display(), part.live.display());
+            let what = format!("looking for {base}: its file system is not mounted; mount it at {live} again");
+            return Err(ApplyError::new(what, io::ErrorKind::NotFound.into()));
+        }
         if !private_place::is_private(&part.base) {
             let what = format!("using {}, which others can write to: move away what lies there", part.base.display());
             return Err(ApplyError::new(what, io::ErrorKind::PermissionDenied.into()));
@@ -355,6 +360,8 @@ impl Apply {
         };
         match rustix::fs::linkat(&object, "", self.stage_tree()?.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
+            // They have removed it, and have it open still.
+            Err(Errno::NOENT) if self.target.is_none() && rustix::fs::fstat(&object)?.st_nlink == 0 => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }

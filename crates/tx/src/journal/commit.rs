@@ -12,6 +12,7 @@ use crate::crash::step;
 use crate::journal::apply::{Apply, ApplyError};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
+use crate::journal::order::keeps_names;
 use crate::journal::prepare::{Prepared, sync};
 use crate::journal::progress::Progress;
 use crate::state::overlay_part::OverlayPart;
@@ -29,7 +30,11 @@ pub(crate) fn commit(prepared: &Prepared, applied: impl FnOnce()) -> Result<(), 
     let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
     let has_target = journal.parts.iter().any(|(part, _)| part.target.is_some());
     let progress = if has_target { Progress::default() } else { Progress::begin(file, *looked) };
-    file.publish(journal.durable && !ordered).map_err(failed)?;
+    file.publish().map_err(failed)?;
+    // It is committed from here on, whatever fails.
+    if journal.durable && !ordered {
+        file.sync_name().map_err(|source| ApplyError::new("bringing the journal's name to the disk", source))?;
+    }
     apply(file, journal, Circumstances { again: false, ordered: *ordered }, progress, applied)
 }
 
@@ -81,10 +86,10 @@ fn apply(
         })
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
-        do_all(file, &trees)?;
+        do_all(file, (journal.durable && !ordered, again), &trees)?;
         applied();
         if journal.durable && !ordered {
-            sync(trees.iter().map(|(_, part, _)| *part))?;
+            sync(trees.iter().map(|(_, part, _)| *part)).map_err(ApplyError::from)?;
         }
         // What was put aside in a target must be gone before the target goes on, and must not be looked for after that.
         if target.is_some() {
@@ -96,25 +101,40 @@ fn apply(
         apply.clear(steps)?;
     }
     step();
-    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the
-    // order is kept, to wait for this is to wait for everything, and for nothing that others have written.
-    let elsewhere = journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
-    file.mark_done(journal.durable && (elsewhere || ordered))
-        .map_err(|source| ApplyError::new("closing the journal", source))?;
+    // A journal that came back would undo what others have brought to the disk since, and look for parts on other file
+    // systems, which are thrown away next. Where the order is kept, to wait for this is to wait for everything, and for
+    // nothing that others have written.
+    file.mark_done(journal.durable).map_err(|source| ApplyError::new("closing the journal", source))?;
     trees.iter().for_each(|(apply, _, steps)| apply.unlink_staged(steps));
     step();
     Ok(())
 }
 
-fn do_all(file: &JournalFile, trees: &[(Apply, &OverlayPart, &Steps)]) -> Result<(), CommitError> {
-    if !file.is_staged() {
+fn do_all(
+    file: &JournalFile,
+    (waits, again): (bool, bool),
+    trees: &[(Apply, &OverlayPart, &Steps)],
+) -> Result<(), CommitError> {
+    if file.is_staged() {
+        if again {
+            trees.iter().try_for_each(|(apply, _, steps)| apply.stage_links_again(steps))?;
+        }
+    } else {
         for (apply, part, steps) in trees {
             // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
             let _ = std::fs::remove_file(part.room());
             apply.stage(steps)?;
         }
         step();
-        if trees.iter().any(|(_, _, steps)| !steps.stage.is_empty()) {
+        let staging = || trees.iter().filter(|(_, _, steps)| !steps.stage.is_empty());
+        if staging().next().is_some() {
+            if waits {
+                // The mark must not be on the disk before what it tells of.
+                let is_in_order =
+                    |part: &OverlayPart| part.target.is_none() && file.is_beside(&part.base) && keeps_names(&part.base);
+                let mut others = staging().filter(|(_, part, _)| !is_in_order(part));
+                others.try_for_each(|(apply, ..)| apply.sync_stage())?;
+            }
             file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
         }
     }

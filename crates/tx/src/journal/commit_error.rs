@@ -4,6 +4,7 @@ use crate::change::partial::Dependence;
 use crate::change::upper::WalkError;
 use crate::journal::apply::ApplyError;
 use crate::validate::conflict::Conflict;
+use pando_kernel::CallError;
 use std::io;
 use std::time::Duration;
 
@@ -54,4 +55,28 @@ pub enum CommitError {
     /// It is committed, but could not be applied to its end: `recover` has to finish it.
     #[error("it is committed, but its changes are not all in place yet: {0}")]
     Unfinished(#[from] ApplyError),
+}
+
+impl From<CallError> for ApplyError {
+    fn from(error: CallError) -> Self {
+        Self::new(error.what, error.source)
+    }
+}
+
+impl CommitError {
+    /// What has failed ahead of the commit point.
+    pub(crate) fn ahead(error: CallError) -> Self {
+        Self::Prepare { what: error.what, source: error.source }
+    }
+
+    /// The same where it was another commit that could not be finished: nothing was done of this one.
+    pub(crate) fn of_another(self) -> Self {
+        match self {
+            Self::Unfinished(error) => Self::Prepare {
+                what: "finishing an earlier commit, which was interrupted".into(),
+                source: io::Error::other(error.to_string()),
+            },
+            other => other,
+        }
+    }
 }

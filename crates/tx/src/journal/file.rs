@@ -191,15 +191,16 @@ impl JournalFile {
         let _ = std::fs::remove_file(self.next());
     }
 
-    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where
-    /// what was written must be before.
-    pub(crate) fn publish(&self, sync: bool) -> io::Result<()> {
+    /// Gives it its name. When this returns, the transaction is committed.
+    pub(crate) fn publish(&self) -> io::Result<()> {
         std::fs::rename(self.next(), self.path())?;
         step();
-        if sync && !planted("no-directory-fsync") {
-            File::open(&self.directory)?.sync_all()?;
-        }
         Ok(())
+    }
+
+    /// Brings its name to the disk, where what was written must be before.
+    pub(crate) fn sync_name(&self) -> io::Result<()> {
+        if planted("no-directory-fsync") { Ok(()) } else { File::open(&self.directory)?.sync_all() }
     }
 
     /// Reads it, if there is one.
@@ -246,7 +247,7 @@ impl JournalFile {
     /// been committed.
     ///
     /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once
-    /// more.
+    /// more, and undo what others have changed since.
     pub(crate) fn mark_done(&self, sync: bool) -> io::Result<()> {
         std::fs::rename(self.path(), self.done())?;
         if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
@@ -306,7 +307,8 @@ mod tests {
         assert!(file.read().unwrap().is_none());
         file.write(&journal()).unwrap();
         assert!(file.read().unwrap().is_none());
-        file.publish(true).unwrap();
+        file.publish().unwrap();
+        file.sync_name().unwrap();
         assert_eq!(file.read().unwrap(), Some(journal()));
         assert!(!file.is_done());
         file.mark_done(true).unwrap();
@@ -369,7 +371,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = JournalFile::of(directory.path());
         file.write(&journal()).unwrap();
-        file.publish(true).unwrap();
+        file.publish().unwrap();
         let whole = std::fs::read(file.path()).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();

@@ -57,6 +57,13 @@ fn keeps_order(directory: &Path, device: u64) -> bool {
     }
 }
 
+/// Whether a loss of power leaves of the changes to names, on the file system of a path, those up to some moment: those
+/// that keep the order, and one that brings whole states to the disk.
+pub(crate) fn keeps_names(path: &Path) -> bool {
+    let is_whole = || rustix::fs::statfs(path).is_ok_and(|found| found.f_type == libc::BTRFS_SUPER_MAGIC);
+    std::fs::metadata(path).is_ok_and(|found| keeps_order(path, found.dev())) || is_whole()
+}
+
 /// Brings the content of files, and the journal that is written, to the disk, or on its way there before anything that
 /// is done to names from now on.
 pub(crate) fn write_out(files: &[PathBuf], written: File) -> io::Result<()> {

@@ -18,6 +18,7 @@ use crate::tree::path::TreePath;
 use crate::validate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, revalidate};
 use crate::validate::permission;
 use pando_kernel::process::user_rights::UserIds;
+use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
@@ -29,8 +30,9 @@ use std::path::Path;
 /// Kept free beside the content of changed files, for directories that grow.
 const SLACK: u64 = 256 << 10;
 
-/// Nobody fills so much within a commit: then none is kept free.
+/// Nobody fills so much within a commit, and so many times as much as that brings to the disk: then none is kept free.
 const PLENTY: u64 = 1 << 30;
+const TIMES_AS_MUCH: u64 = 8;
 
 /// The directories where a commit in a target puts things aside, and what lies in them for a moment.
 const NAMES_ASIDE: u64 = 8;
@@ -83,7 +85,10 @@ impl Prepared {
                 Err(bytes) => too_large = Some(bytes),
             }
         }
-        parts.iter_mut().filter(|part| part.part.target.is_none()).try_for_each(make_directories)?;
+        for part in parts.iter_mut().filter(|part| part.part.target.is_none()) {
+            make_places_aside(part, journal.kept.is_some())?;
+            make_directories(part)?;
+        }
         step();
         let ordered = if durable { order::new_files(directory, &parts) } else { None };
         for (number, PartChanges { part, steps, source, .. }) in (0..).zip(parts) {
@@ -101,7 +106,7 @@ impl Prepared {
         // itself.
         let forgets = durable && planted("no-fdatasync");
         if forgets {
-            sync(journal.parts.iter().map(|(part, _)| part))?;
+            sync(journal.parts.iter().map(|(part, _)| part)).map_err(CommitError::ahead)?;
         }
         let written = file.write(&journal).map_err(failed)?;
         match &ordered {
@@ -150,6 +155,23 @@ impl Prepared {
         // One that changes nothing was over when it was validated.
         if self.journal.parts.is_empty() { Ok(()) } else { revalidate(&self.found, begun, &basis()) }
     }
+}
+
+/// Makes the directories for what comes and what goes: behind the commit point, on a disk that others have filled,
+/// there would be no room for them. What goes is `kept` in directories that are there, if it is.
+fn make_places_aside(part: &PartChanges, kept: bool) -> Result<(), CommitError> {
+    let (steps, part) = (&part.steps, &part.part);
+    let removes = steps.change.iter().any(|op| matches!(op, Op::Remove { .. }));
+    let stage = (!steps.stage.is_empty()).then(|| part.stage());
+    for path in stage.into_iter().chain((removes && !kept).then(|| part.trash())) {
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => {
+                return Err(CommitError::Prepare { what: format!("making {}", path.display()), source: errno.into() });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across
@@ -211,7 +233,7 @@ fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
     let device = written.metadata().map_err(failed)?.dev();
     let beside = |part: &OverlayPart| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
     let parts = || journal.parts.iter().map(|(part, _)| part);
-    sync(parts())?;
+    sync(parts()).map_err(CommitError::ahead)?;
     if !parts().any(beside) {
         written.sync_data().map_err(failed)?;
     }
@@ -238,7 +260,9 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
     let free = rustix::fs::statvfs(&part.part.base)?;
     let names = names(part);
-    let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
+    let comes: u64 = part.changes.iter().filter(|change| change.content).map(|change| change.bytes).sum();
+    let plenty = PLENTY.saturating_add(comes.saturating_mul(TIMES_AS_MUCH));
+    let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > plenty.saturating_add(wanted);
     if is_plenty(SLACK + names + bytes) {
         return Ok(());
     }
@@ -278,13 +302,11 @@ fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
 }
 
 /// Brings everything of the parts' file systems to the disk.
-pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a OverlayPart>) -> Result<(), CommitError> {
+pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a OverlayPart>) -> Result<(), CallError> {
     for part in parts {
         let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
         let live = || if part.target.is_some() { Ok(rustix::fs::syncfs(part.open()?)?) } else { Ok(()) };
-        sync(&part.base)
-            .and_then(|()| live())
-            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
+        sync(&part.base).and_then(|()| live()).context(|| format!("syncing {}", part.live.display()))?;
     }
     Ok(())
 }

@@ -106,7 +106,8 @@ impl Transaction {
         let daemons = Daemons::stop(&self.scope)?;
         let carried = self.carry();
         let lock = self.home.lock()?;
-        let carried = carried.and_then(|()| finish_published(&self.home)).map_err(EndError::from);
+        let carried = carried.and_then(|()| finish_published(&self.home).map_err(CommitError::of_another));
+        let carried = carried.map_err(EndError::from);
         self.commit_under(lock, &daemons, carried, watch, request)
     }
 
@@ -167,17 +168,28 @@ impl Transaction {
         }
         let lost = Lost { copied: self.record.target.is_some() || self.memory.is_some(), rewritten };
         let settled = daemons.map(|daemons| daemons.settle(&self.scope, &home, self.record.target.as_ref(), lost));
-        let settled = settled.transpose()?;
+        let mut settled = settled.transpose().map(Option::unwrap_or_default).unwrap_or_else(|error| {
+            // They stand still.
+            let _ = self.scope.kill_unseen();
+            Settled { failed: vec![error.to_string()], ..Settled::default() }
+        });
         figures.gate = closed.used();
-        figures.logged = log::add(&home, &self.directory)?;
-        if let Some(keep) = keep {
-            log::prune(&home, keep.bytes, keep.age)?;
-        }
-        self.throw_away()?;
+        figures.logged = self.clear_up(keep, &mut settled.failed);
         drop(self);
         contention::doom(&home, &changed, &rivals);
         drop(closed);
-        Ok((figures, settled.unwrap_or_default()))
+        Ok((figures, settled))
+    }
+
+    /// Adds it to the log, and removes the rest of it; its number there. It is committed: what fails is told beside
+    /// that.
+    fn clear_up(&self, keep: Option<KeepRequest>, failed: &mut Vec<String>) -> Option<u64> {
+        let logged = log::add(&self.home, &self.directory);
+        let logged = logged.map_err(|error| failed.push(format!("adding it to the log: {error}"))).ok().flatten();
+        let pruned = keep.map_or(Ok(()), |keep| log::prune(&self.home, keep.bytes, keep.age));
+        let left = [pruned, self.throw_away()].into_iter().filter_map(Result::err);
+        failed.extend(left.map(|error| error.to_string()));
+        logged
     }
 }
 
@@ -197,7 +209,7 @@ pub fn commit_open(
     let directory = home.of(name);
     let record = Record::read(&directory).map_err(|_| EndError::Unknown(name.clone()))?;
     if record.target.is_none() {
-        finish_published(home)?;
+        finish_published(home).map_err(CommitError::of_another)?;
     }
     let marked = CommitMark::begin(&directory).context(|| format!("marking {}", directory.display()))?;
     let mark = marked.ok_or(EndError::Interrupted)?;

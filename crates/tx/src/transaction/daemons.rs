@@ -35,13 +35,15 @@ use std::path::{Path, PathBuf};
 /// `__SO_ACCEPTCON`: somebody listens.
 const LISTENING: u64 = 0x1_0000;
 
-/// What became of the processes that a command left running.
+/// What became of what was left behind a commit: the processes that the command left running, and the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// The processes that go on in the live tree, as people are told of them.
     pub moved: Vec<String>,
     /// Those that were ended, and why.
     pub ended: Vec<String>,
+    /// What could not be done any more behind the commit, and why, such as to add it to the log.
+    pub failed: Vec<String>,
 }
 
 /// Processes that stand still, to be moved.

@@ -23,7 +23,7 @@ use crate::state::overlay_part::OverlayPart;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::trash::Sweep;
-use crate::transaction::daemons::Daemons;
+use crate::transaction::daemons::{Daemons, Settled};
 use crate::transaction::recover::finish_published;
 use crate::validate::change_set::Figures;
 use crate::validate::read_set::Watch;
@@ -66,7 +66,7 @@ pub struct Hosted {
 #[derive(Debug)]
 pub struct HostedCommit {
     /// What was changed, or why nothing was.
-    pub outcome: Result<Figures, EndError>,
+    pub outcome: Result<(Figures, Settled), EndError>,
     /// What is left of the transaction.
     pub leavings: Leavings,
 }
@@ -168,7 +168,10 @@ impl Hosted {
     /// the program's, `command` how that was called, and `number` tells the transaction from the program's others.
     pub fn commit(self, pid: i32, command: Vec<String>, number: u32, request: &CommitRequest<'_>) -> HostedCommit {
         let locked = self.home.lock().map_err(EndError::from);
-        let prepared = locked.and_then(|lock| finish_published(&self.home).map(|()| lock).map_err(EndError::from));
+        let prepared = locked.and_then(|lock| {
+            finish_published(&self.home).map_err(CommitError::of_another)?;
+            Ok(lock)
+        });
         match prepared {
             Ok(lock) => self.commit_under(lock, pid, command, number, request),
             Err(error) => self.end(Err(error)),
@@ -185,7 +188,10 @@ impl Hosted {
     ) -> HostedCommit {
         if self.plan.parts().all(OverlayPart::is_untouched) {
             match validate_unchanged(&self.home, &self.record, &self.watch, request) {
-                Ok(Some(read)) => return self.end(Ok(Figures { read, ..Figures::default() })),
+                Ok(Some(read)) => {
+                    let figures = Figures { read, ..Figures::default() };
+                    return self.end(Ok((figures, Settled::default())));
+                }
                 Ok(None) => {}
                 Err(error) => return self.end(Err(error)),
             }
@@ -222,10 +228,10 @@ impl Hosted {
         let transaction = Transaction { phase, ..Transaction::of(&home, directory, record, scope, own) };
         let committed = transaction.commit_under(lock, &Daemons::default(), Ok(()), Some(&watch), request);
         let leavings = Leavings { _view: vec![mounts, ipc], _watch: Some(watch), _site: None, sweep: Some(sweep) };
-        HostedCommit { outcome: committed.map(|(figures, _)| figures), leavings }
+        HostedCommit { outcome: committed, leavings }
     }
 
-    fn end(self, outcome: Result<Figures, EndError>) -> HostedCommit {
+    fn end(self, outcome: Result<(Figures, Settled), EndError>) -> HostedCommit {
         let Self { watch, mounts, _ipc: ipc, lock, site, .. } = self;
         let leavings =
             Leavings { _view: vec![mounts, ipc], _watch: Some(watch), _site: Some((site, lock)), sweep: None };

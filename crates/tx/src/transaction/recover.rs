@@ -89,7 +89,13 @@ pub(crate) fn finish_published(home: &StateDirectory) -> Result<(), CommitError>
         let read = |source| CommitError::Prepare { what: format!("reading the journal of '{name}'"), source };
         let Some(_held) = lock else { continue };
         match file.read().map_err(read)? {
-            Some(journal) if journal.parts.iter().all(|(part, _)| part.target.is_none()) => finish(&file, &journal)?,
+            Some(journal) if journal.parts.iter().all(|(part, _)| part.target.is_none()) => {
+                match finish(&file, &journal) {
+                    // Nobody who commits now can change what lies on file systems that are not mounted.
+                    Err(_) if journal.parts.iter().all(|(part, _)| part.is_unmounted()) => continue,
+                    finished => finished?,
+                }
+            }
             _ => continue,
         }
         log::add(home, &directory).map_err(failed)?;

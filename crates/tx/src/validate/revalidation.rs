@@ -40,6 +40,11 @@ fn below(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option<C
         DirectorySource::SamePlace => at,
         DirectorySource::Moved { from, .. } => Some(from),
     };
+    if let (Some(before), Some(at)) = (&directory.before, at)
+        && !before.is_still_of(live, at)?
+    {
+        return Ok(Some(Conflict::at(node.path.as_path(), Interference::Changed)));
+    }
     for child in &directory.children {
         let at = at.and_then(|at| Some(at.join(child.path.split()?.1)));
         let found = match touched(live, child, at.as_ref())? {
@@ -102,8 +107,10 @@ fn is_touched(live: &Tree, file: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::upper::{LiveName, Origin};
+    use crate::change::upper::{Aspect, LiveName, Origin};
     use crate::tree::identity::Identity;
+    use crate::tree::protection::Protection;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
     use std::time::Duration;
 
@@ -125,21 +132,14 @@ mod tests {
             });
             Node { path, ino: 9, live: now, marked: false, what }
         };
-        let directory = |children| {
-            What::Directory(Directory {
-                source: DirectorySource::SamePlace,
-                identity: None,
-                attributes_differ: false,
-                attributes_clash: false,
-                protection: None,
-                modified: Moment { seconds: 0, nanoseconds: 0 },
-                names_alone: false,
-                is_whole: true,
-                children,
-            })
+        let directory = |path: &str, children| {
+            let path = live.call_path(&TreePath::new(path.as_bytes()).unwrap()).unwrap();
+            let before = Aspect { attributes: Attributes::of(&path).unwrap(), protection: Protection::default() };
+            let directory = Directory::holding(DirectorySource::SamePlace, children);
+            What::Directory(Directory { before: Some(before), ..directory })
         };
-        let inner = node("d", directory(vec![node(name, what(&live))]));
-        let root = node("", directory(vec![inner]));
+        let inner = node("d", directory("d", vec![node(name, what(&live))]));
+        let root = node("", directory("", vec![inner]));
         assert_eq!(changed_since(&live, &root, &[]).unwrap(), None, "nothing has happened yet");
         // A clock that ticks too slowly would hide what is done at once.
         std::thread::sleep(Duration::from_millis(20));
@@ -176,6 +176,9 @@ mod tests {
         // Under another name, that has nothing in its way.
         assert_eq!(found_since("d/g", of_the_live_one, write), Some(Interference::Changed));
         assert_eq!(found_since("d/g", of_the_live_one, remove), Some(Interference::Changed));
+        let chmod = |at: &Path| std::fs::set_permissions(at, PermissionsExt::from_mode(0o710)).unwrap();
+        assert_eq!(found_since("d/g", |_| made(), |at| chmod(&at.join("d"))), Some(Interference::Changed));
+        assert_eq!(found_since("d/g", |_| made(), chmod), Some(Interference::Changed));
         // Names beside it are nobody's matter.
         assert_eq!(found_since("d/f", of_the_live_one, create), None);
         assert_eq!(found_since("d/f", |_| What::Gone, create), None);

@@ -3,6 +3,7 @@
 use super::gate::GateOptions;
 use super::guest;
 use super::named_paths::Named;
+use super::outcome::failed;
 use super::recover::{sweep_soon, tell_of_mounts};
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
@@ -70,7 +71,7 @@ impl Commit {
         if matches!(&committed, Err(EndError::Commit(CommitError::Conflict(_)))) {
             eprintln!("{}", self.what_is_left());
         }
-        let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
+        let (figures, settled) = committed.map_err(|error| failed(error, format!("cannot commit '{}'", self.name)))?;
         tell_of_mounts(home);
         sweep_soon(home, None, None);
         let outcome = Outcome::Committed(figures, &settled);

@@ -29,11 +29,19 @@ pub(super) fn came_of(committed: Result<(Figures, Settled), EndError>) -> anyhow
     match committed {
         Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
         Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
-        Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
-            Err(anyhow::Error::new(error).context("`pando tx recover`, by root, has to finish the commit"))
-        }
-        Err(error) => Err(anyhow::Error::new(error).context("not committed, and nothing was changed")),
+        Err(error) => Err(failed(error, "not committed, and nothing was changed".to_owned())),
     }
+}
+
+/// What is told of a commit that has failed: `not_committed`, unless it only has to be finished.
+pub(super) fn failed(error: EndError, not_committed: String) -> anyhow::Error {
+    let context = match &error {
+        EndError::Commit(CommitError::Unfinished(_)) => {
+            "`pando tx recover`, by root, has to finish the commit".to_owned()
+        }
+        _ => not_committed,
+    };
+    anyhow::Error::new(error).context(context)
 }
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.

@@ -96,7 +96,13 @@ impl fmt::Display for Report<'_> {
         if !self.read_only.is_empty() {
             write!(out, "; read-only inside: {}", self.read_only.join(", "))?;
         }
-        write!(out, "{}", self.passed)
+        write!(out, "{}", self.passed)?;
+        match &self.outcome {
+            Outcome::Committed(_, settled) if !settled.failed.is_empty() => {
+                write!(out, "; what failed behind the commit: {}", settled.failed.join("; "))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -157,7 +163,7 @@ mod tests {
     #[test]
     fn a_line_says_it_all() {
         let time = Duration::from_millis(1500);
-        let settled = &Settled { moved: vec!["sshd, pid 7".into()], ended: Vec::new() };
+        let settled = &Settled { moved: vec!["sshd, pid 7".into()], ..Settled::default() };
         let figures = Figures { paths: 1, bytes: 1536, read: Some(7), left_out: 2, ..Figures::default() };
         let report = Report {
             outcome: Outcome::Committed(figures, settled),
@@ -178,9 +184,14 @@ mod tests {
             "committed: 1 path, 1.5 KiB, 2 paths left out; 1.500 s, 2 retries, gate none, 7 names validated, reads below /var/log not validated, 1 process left in it ended, 1 process goes on: sshd, pid 7; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80; 1 local connection had passed: /dev/log"
         );
         let (outcome, nothing) = (Outcome::Aborted("exit code 1".into()), &Reached::default());
-        let settled = &Settled { moved: Vec::new(), ended: vec!["sh, pid 7 (its root is /x)".into()] };
+        let settled = &Settled {
+            ended: vec!["sh, pid 7 (its root is /x)".into()],
+            failed: vec!["adding it to the log: why".into()],
+            ..Settled::default()
+        };
         let report = Report { ended: 0, outcome: Outcome::Committed(figures, settled), ..report };
         assert!(report.to_string().contains("1 process left in it ended: sh, pid 7 (its root is /x); start again"));
+        assert!(report.to_string().ends_with("; what failed behind the commit: adding it to the log: why"));
         let report = Report {
             outcome,
             time,

@@ -4,6 +4,7 @@ use super::gate::GateOptions;
 use super::guest;
 use super::holder::{Holder, Purpose, Shifted};
 use super::named_paths::Named;
+use super::outcome::failed;
 use super::recover::{sweep_soon, tell_of_mounts};
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
@@ -116,7 +117,7 @@ impl Undo {
             gate,
         };
         let committed = pando_tx::commit_open(home, name, &request);
-        committed.with_context(|| format!("cannot commit the undo of {number}"))
+        committed.map_err(|error| failed(error, format!("cannot commit the undo of {number}")))
     }
 
     fn selected(&self, root: &StateRoot) -> anyhow::Result<Vec<PathBuf>> {

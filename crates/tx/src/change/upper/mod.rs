@@ -5,6 +5,7 @@
 //!   work/index/ ─▶ Indexed files     (hard-linked files whose changed name was removed again)
 //! ```
 
+mod aspect;
 mod executed;
 mod marks;
 mod node;
@@ -16,6 +17,8 @@ pub(crate) fn marks_of(xattrs: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>) {
     let _ = marks::Marks::of(xattrs);
 }
 
+#[cfg(test)]
+pub(crate) use aspect::Aspect;
 pub(crate) use executed::replace_executed;
 pub(crate) use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 pub(crate) use walk::{Beginning, WalkError, untouched, walk};

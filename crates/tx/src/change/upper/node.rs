@@ -1,5 +1,6 @@
 //! The names that a transaction changed, and how.
 
+use super::aspect::Aspect;
 use crate::change::split_attribution::ByOthers;
 use crate::tree::attributes::Moment;
 use crate::tree::identity::Identity;
@@ -57,12 +58,14 @@ pub(crate) struct Directory {
     /// Whether owner, mode or extended attributes are other than the source's, and somebody else has changed something
     /// of the source since the beginning: whose they are cannot be told.
     pub attributes_clash: bool,
+    /// What the source was like when this was told from it, where others who change that meanwhile are in conflict.
+    pub before: Option<Aspect>,
     /// How it is to be protected, where it is or was.
     pub protection: Option<Protection>,
     /// Its time of change, which the commit's own work on the upper directory would lose; where others have changed the
     /// source too, the later one.
     pub modified: Moment,
-    /// Whether nothing else of it is committed than what changed in it.
+    /// Whether nothing else of it is committed than what changed in it, and the time of that.
     pub names_alone: bool,
     /// Whether all that changed in it is committed.
     pub is_whole: bool,
@@ -164,6 +167,7 @@ impl Directory {
             identity: None,
             attributes_differ: false,
             attributes_clash: false,
+            before: None,
             protection: None,
             modified: Moment::EPOCH,
             names_alone: false,

@@ -1,5 +1,6 @@
 //! From an upper directory to [`Node`]s: everything that has to be looked up in the live tree is looked up here.
 
+use super::aspect::Aspect;
 use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::change::selection::PartSelection;
@@ -86,15 +87,9 @@ impl Beginning {
     }
 }
 
-/// Everything of a directory but its names.
-struct Aspect {
-    attributes: Attributes,
-    protection: Protection,
-}
-
 impl Aspect {
     /// What became of the directory that it is of, where the live one has the other.
-    fn beside(mut self, old: &Self, by_others: bool) -> OfItself {
+    fn beside(mut self, old: Self, by_others: bool) -> OfItself {
         // Names that others made or removed in it since are not undone, and nor is the time of that.
         if by_others {
             self.attributes.modified = self.attributes.modified.max(old.attributes.modified);
@@ -104,6 +99,8 @@ impl Aspect {
             attributes_clash: false,
             protection: self.protection.or(old.protection),
             modified: self.attributes.modified,
+            names_alone: self.attributes.is_same_but_for_time(&old.attributes),
+            before: Some(old),
         }
     }
 }
@@ -114,6 +111,9 @@ struct OfItself {
     attributes_clash: bool,
     protection: Option<Protection>,
     modified: Moment,
+    /// Whether it has become another only by them.
+    names_alone: bool,
+    before: Option<Aspect>,
 }
 
 /// Reads what was changed: the root's node and the files that only the index knows.
@@ -149,6 +149,7 @@ pub(crate) fn untouched(upper: &Tree, live: &Tree, begun: Moment) -> Option<Node
         identity: None,
         attributes_differ: false,
         attributes_clash: false,
+        before: None,
         protection: None,
         modified: Moment::modified(&now),
         names_alone: false,
@@ -220,20 +221,28 @@ impl Walk<'_> {
             Some(below) => self.beside(&path, stat, below, protection)?,
             None => {
                 let (protection, modified) = (protection.or(Protection::default()), Moment::modified(stat));
-                OfItself { attributes_differ: true, attributes_clash: false, protection, modified }
+                OfItself {
+                    attributes_differ: true,
+                    attributes_clash: false,
+                    protection,
+                    modified,
+                    names_alone: false,
+                    before: None,
+                }
             }
         };
         let children = self.children(&path, below.as_ref())?;
         let identity = below.as_ref().and_then(|below| self.identity(below, marks));
-        let OfItself { attributes_differ, attributes_clash, protection, modified } = of_itself;
+        let OfItself { attributes_differ, attributes_clash, protection, modified, names_alone, before } = of_itself;
         let directory = Directory {
             source,
             identity,
             attributes_differ,
             attributes_clash,
+            before,
             protection,
             modified,
-            names_alone: false,
+            names_alone,
             is_whole: true,
             children,
         };
@@ -388,22 +397,22 @@ impl Walk<'_> {
         let old = Aspect { attributes: self.read(path, attributes(self.live, live, &now))?, protection };
         let by_others = Moment::changed(&now).is_since(self.beginning.begun);
         if path.as_bytes().is_empty() {
-            return self.beside_root(new, &old, by_others);
+            return self.beside_root(new, old, by_others);
         }
         let attributes_clash = by_others && !new.attributes.is_same_but_for_time(&old.attributes);
-        Ok(OfItself { attributes_clash, ..new.beside(&old, by_others) })
+        Ok(OfItself { attributes_clash, ..new.beside(old, by_others) })
     }
 
     /// The root of the upper directory was made, not copied, and Pando itself changes the live one, when it makes the
     /// directory that the part is in: what it was like at the beginning tells what the transaction has changed of it,
     /// and what others.
-    fn beside_root(&self, mut new: Aspect, old: &Aspect, by_others: bool) -> Result<OfItself, WalkError> {
+    fn beside_root(&self, mut new: Aspect, old: Aspect, by_others: bool) -> Result<OfItself, WalkError> {
         let before = self.beginning.root.as_ref().unwrap_or(&old.attributes);
         let is_changed = !new.attributes.is_same_but_for_time(before);
         let is_changed_by_others = !old.attributes.is_same_but_for_time(before);
         let clashes = is_changed_by_others && !new.attributes.is_same_but_for_time(&old.attributes);
-        let attributes_clash =
-            clashes && (is_changed || !self.read(&TreePath::ROOT, self.upper.names(&TreePath::ROOT))?.is_empty());
+        let is_in_use = is_changed || !self.read(&TreePath::ROOT, self.upper.names(&TreePath::ROOT))?.is_empty();
+        let attributes_clash = clashes && is_in_use;
         if clashes && !attributes_clash {
             // Nothing of it is this transaction's.
             new.attributes = old.attributes.clone();
@@ -415,7 +424,9 @@ impl Walk<'_> {
         if new.protection.is_none() {
             new.protection = old.protection;
         }
-        Ok(OfItself { attributes_clash, ..new.beside(old, by_others) })
+        let of_itself = new.beside(old, by_others);
+        // Whatever others change of a root in which nothing is done is theirs.
+        Ok(OfItself { attributes_clash, before: of_itself.before.filter(|_| is_in_use), ..of_itself })
     }
 
     /// The changed files of an index. Its other entries are directories' and removed files'.

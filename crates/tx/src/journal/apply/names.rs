@@ -2,8 +2,8 @@
 //! that is theirs is taken for what was validated.
 
 use super::disarming::Armed;
-use super::{Apply, PLACE, slot_name};
-use crate::change::{OpTarget, Replaced, Source};
+use super::{Apply, ApplyError, PLACE, slot_name};
+use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::step;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
@@ -21,6 +21,30 @@ use std::os::unix::ffi::OsStrExt;
 const KEPT: &str = ".pando-kept";
 
 impl Apply {
+    /// Brings the names of what was put aside to the disk. Others wait at a gate meanwhile: to sync all of the file
+    /// system could take long.
+    pub(crate) fn sync_stage(&self) -> Result<(), ApplyError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let sync = || match rustix::fs::fsync(rustix::fs::openat(self.stage_tree()?.root(), ".", flags, Mode::empty())?)
+        {
+            // Its file system has nothing that could be waited for.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        };
+        let what = || format!("bringing what was put aside on {} to the disk", self.live.path().display());
+        sync().map_err(|source| ApplyError::new(what(), source))
+    }
+
+    /// Puts those files aside once more that a loss of power has taken from there: what is removed of them from now on
+    /// would have no name at all. What is protected was not needed there any more.
+    pub(crate) fn stage_links_again(&self, steps: &Steps) -> Result<(), ApplyError> {
+        let is_protected = |number: u32| {
+            steps.finish.iter().any(|op| matches!(op, Op::Protect { slot: Some(slot), .. } if *slot == number))
+        };
+        let links = steps.stage.iter().filter(|op| matches!(op, Op::StageLink { slot, .. } if !is_protected(*slot)));
+        links.filter(|_| self.target.is_none()).try_for_each(|op| self.operate(op))
+    }
+
     /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others
     /// may have put one in its place that they could not take away by themselves.
     pub(super) fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
