@@ -16,11 +16,11 @@ use crate::tree::confined::Tree;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
 use crate::validate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, revalidate};
-use crate::validate::permission;
+use crate::validate::permission::{self, Directories};
 use pando_kernel::process::user_rights::UserIds;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +36,7 @@ const PLENTY: u64 = 1 << 30;
 const NAMES_ASIDE: u64 = 8;
 
 /// The directories of each part that a commit changes names in, as its user may.
-fn within(user: &UserIds, journal: &Journal) -> Result<Vec<BTreeSet<u64>>, CommitError> {
+fn within(user: &UserIds, journal: &Journal) -> Result<Vec<Directories>, CommitError> {
     journal.parts.iter().map(|(part, steps)| permission::judge(user, part, steps)).collect()
 }
 

@@ -1,12 +1,13 @@
 //! What the kernel says of a user's rights, by a thread that has them.
 
+use super::Directories;
 use crate::journal::commit_error::CommitError;
 use crate::tree::attributes::SET_IDS;
+use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
 use pando_kernel::process::user_rights::{UserIds, may};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -63,14 +64,14 @@ impl<'a> Asking<'a> {
     }
 
     /// Asks the kernel, by a thread with the user's rights; the directories that names come to and go from.
-    pub(super) fn judge(&self, needs: &[Need]) -> Result<BTreeSet<u64>, CommitError> {
-        let mut directories = BTreeSet::new();
+    pub(super) fn judge(&self, needs: &[Need]) -> Result<Directories, CommitError> {
+        let mut directories = Directories::new();
         for (right, at) in needs {
             let judged = match right {
                 Right::Names(parent) => self.directory(parent).and_then(|(found, stat)| {
                     may(&found, WRITE | SEARCH)?;
                     is_unprotected(&found)?;
-                    directories.insert(stat.st_ino);
+                    directories.insert(stat.st_ino, Identity::of(&found)?);
                     Ok(())
                 }),
                 Right::Removal(path) => self.may_go(path, &mut 0),
