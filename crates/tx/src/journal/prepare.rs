@@ -7,6 +7,7 @@ use crate::crash::{planted, step};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::keep;
+use crate::journal::names_left;
 use crate::journal::order;
 use crate::journal::privileged;
 use crate::journal::staging::StagingArea;
@@ -74,7 +75,8 @@ impl Prepared {
         if parts.is_empty() {
             return Ok(Self { file, journal, ordered: false, found, too_large: None, looked: None });
         }
-        parts.iter().try_for_each(make_room)?;
+        parts.iter().try_for_each(|part| make_room(part, user.is_some()))?;
+        parts.iter().try_for_each(|part| names_left::are_left(&part.part, &part.steps))?;
         let mut too_large = None;
         // Before directories are made, which were not there before.
         if let Some((about, most)) = keep {
@@ -188,10 +190,11 @@ fn make_aside(part: &OverlayPart, slots: &[(TreePath, u32)]) -> io::Result<HashM
     slots.iter().map(make).collect()
 }
 
-/// Makes sure that a part can take what is to come.
-fn make_room(part: &PartChanges) -> Result<(), CommitError> {
+/// Makes sure that a part can take what is to come; what a user's takes is kept free always, since he could fill it.
+fn make_room(part: &PartChanges, always: bool) -> Result<(), CommitError> {
     let at = part.part.live.display();
-    keep_room(part).map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
+    keep_room(part, always)
+        .map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
     let Some(target) = &part.part.target else { return Ok(()) };
     if !part.part.mount_path.is_empty() {
         let room = is_room_in_memory(part);
@@ -230,7 +233,7 @@ fn names(part: &PartChanges) -> u64 {
 }
 
 /// Takes the room that the commit will need, so that a full disk is known before the commit point.
-fn keep_room(part: &PartChanges) -> io::Result<()> {
+fn keep_room(part: &PartChanges, always: bool) -> io::Result<()> {
     let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
     let content = |change: &&Change| change.sign == Sign::Changed && change.content;
     // Into a target everything is copied.
@@ -238,7 +241,8 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
     let free = rustix::fs::statvfs(&part.part.base)?;
     let names = names(part);
-    let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
+    let is_plenty =
+        |wanted: u64| !always && free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
     if is_plenty(SLACK + names + bytes) {
         return Ok(());
     }
