@@ -1,6 +1,6 @@
 //! What the kernel says of a user's rights, by a thread that has them.
 
-use super::Directories;
+use super::{Directories, STICKY};
 use crate::journal::commit_error::CommitError;
 use crate::tree::attributes::SET_IDS;
 use crate::tree::identity::Identity;
@@ -122,7 +122,6 @@ impl<'a> Asking<'a> {
 
     /// Whether what is in a directory may go from there: in one that is sticky what is the user's, or in his own.
     fn is_not_kept(&self, (found, stat, around): (&OwnedFd, &Stat, &Stat)) -> io::Result<()> {
-        const STICKY: u32 = 0o1000;
         let is_his = [stat.st_uid, around.st_uid].contains(&self.user.uid);
         if around.st_mode & STICKY != 0 && !is_his {
             return Err(Errno::PERM.into());

@@ -31,6 +31,9 @@ use std::os::fd::OwnedFd;
 /// Directories by the numbers of their inodes, each with what tells it from those that get its number later.
 pub(crate) type Directories = BTreeMap<u64, Identity>;
 
+/// In a directory: what is in it goes by the hands of its owner alone.
+const STICKY: u32 = 0o1000;
+
 /// Set-group-id alone.
 const SET_GROUP: u32 = 0o2000;
 
@@ -256,9 +259,16 @@ impl<'a> Judge<'a> {
         {
             return Err(self.refused(&at, why));
         }
+        if stat.st_uid == self.user.uid {
+            return Ok(());
+        }
         // A directory's time changes with its names, whose rights are looked at by themselves.
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        if stat.st_uid != self.user.uid && !is_directory {
+        let has_others = which != Which::TimeAlone && old.xattrs != new.xattrs;
+        if is_directory && has_others && stat.st_mode & STICKY != 0 {
+            return Err(self.refused(&at, "it is not yours"));
+        }
+        if !is_directory || has_others {
             needs.push((Right::Content(object), at));
         }
         Ok(())
