@@ -3,7 +3,6 @@
 use crate::change::{Op, OpTarget, Steps};
 use crate::journal::file::Journal;
 use crate::state::overlay_part::OverlayPart;
-use crate::tree::attributes::Which;
 use crate::tree::identity::Identity;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
@@ -33,12 +32,10 @@ impl<'a> Touched<'a> {
                 | Op::MakeDirectory { at, .. }
                 | Op::Move { at, .. } => drop(self.names.insert(part.live.join(at.as_path()))),
                 Op::StageLink { origin, .. } => drop(self.objects.insert((&part.live, &origin.identity))),
-                // Many change the time of one directory, by the names in it.
-                Op::Attributes { which: Which::TimeAlone, .. } => {}
-                Op::Attributes { target, .. }
-                | Op::Update { target, .. }
-                | Op::Restrict { target, .. }
-                | Op::Protect { target, .. } => {
+                // A directory's, which have a time of their own: many change that of one, by the names in it. What is taken
+                // away ahead is told by what comes, too.
+                Op::Attributes { modified: Some(_), .. } | Op::Restrict { .. } => {}
+                Op::Attributes { target, .. } | Op::Update { target, .. } | Op::Protect { target, .. } => {
                     if let OpTarget::Known { identity, .. } = target {
                         self.objects.insert((&part.live, identity));
                     }

@@ -133,6 +133,7 @@ impl Apply {
     pub(super) fn remove_for_user(&self, at: &TreePath, ino: u64, changed: Moment, slot: u32) -> io::Result<()> {
         let (directory, name) = self.place_to_change(at)?;
         let (trash, slot) = (self.trash_tree()?, slot_name(slot));
+        step();
         rustix::fs::renameat(&*directory, name, trash.root(), &*slot)?;
         self.live.forget();
         step();
