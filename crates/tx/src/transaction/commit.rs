@@ -50,6 +50,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// So many names a user's commit validates: all others wait for it meanwhile.
+const MOST_NAMES: usize = 2_000_000;
+
 /// What a commit is asked for, and how it meets others.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitRequest<'a> {
@@ -312,6 +315,11 @@ impl Pipeline<'_> {
             home, record, watch, request: CommitRequest { selection, durable, contention, exclusive, .. }, ..
         } = self;
         let basis = basis(record, *watch, exclusive.is_some(), *durable, selection)?;
+        if self.user.is_some() && basis.names().is_some_and(|names| names > MOST_NAMES) {
+            let source = io::Error::other("others would have to wait for too long: do less at once");
+            let what = format!("validating more than {MOST_NAMES} names that a user's transaction has looked up");
+            return Err(CommitError::Prepare { what, source });
+        }
         let changes = read(&record.parts, record.begun, Some(&basis))?;
         if let Some(path) = selection.included.iter().find(|path| !is_changed(path, &changes)) {
             return Err(CommitError::Unchanged(path.display().to_string()));

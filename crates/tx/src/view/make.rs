@@ -301,10 +301,7 @@ pub(super) fn keep_control_groups(root: &Tree, plan: &ViewPlan) -> Result<(), Ca
 ///
 /// The mount is read-only: mode, owner and times would be changed in the live tree. connect(2) does not ask for more.
 fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
-    let socket = openat2(CWD, path, PLACE, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
-        return Err(io::ErrorKind::NotFound.into());
-    }
+    let socket = socket_at(path)?;
     let below = path.strip_prefix("/").unwrap_or(path);
     let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
     let place = openat2(root, below, PLACE, Mode::empty(), within)?;
@@ -312,6 +309,12 @@ fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
     rustix::mount::mount_bind(by_number(&socket), by_number(&place))?;
     let bound = openat2(root, below, PLACE, Mode::empty(), within)?;
     Tree::from(bound).set_attributes(false, Attributes::MOUNT_ATTR_RDONLY).map_err(|error| error.source)
+}
+
+fn socket_at(path: &Path) -> io::Result<OwnedFd> {
+    let found = openat2(CWD, path, PLACE, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let is_socket = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) == FileType::Socket;
+    if is_socket { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 pub(crate) fn enter_root(tree: &Tree) -> io::Result<()> {
@@ -375,5 +378,23 @@ mod tests {
         };
         let (earlier, later) = (places(), places());
         assert!(earlier.is_disjoint(&later), "{earlier:?} {later:?}");
+    }
+
+    #[test]
+    fn no_link_leads_to_a_socket_or_a_mount() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        std::fs::create_dir(place.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", place.join("link")).unwrap();
+        std::os::unix::fs::symlink("/", place.join("root")).unwrap();
+        std::os::unix::fs::symlink("/proc", place.join("proc")).unwrap();
+        let _server = std::os::unix::net::UnixListener::bind(place.join("real/socket")).unwrap();
+        assert!(socket_at(&place.join("real/socket")).is_ok());
+        assert!(socket_at(&place.join("link/socket")).is_err());
+        assert!(socket_at(&place.join("real")).is_err());
+        assert!(mounted(Path::new("/proc")).is_ok());
+        for name in ["root/proc", "proc", "real"] {
+            assert!(mounted(&place.join(name)).is_err(), "{name}");
+        }
     }
 }
