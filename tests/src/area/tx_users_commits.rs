@@ -64,7 +64,7 @@ impl<'a> Still<'a> {
     }
 
     /// Kills it, and the server, which would finish it.
-    fn is_killed(self) {
+    fn end_with_server(self) {
         self.scene.server.signal(Signal::KILL);
         self.started.wait();
         eventually("the worker is gone", || read(format!("/proc/{}/cmdline", self.worker)).is_empty());
@@ -140,7 +140,7 @@ fn unfinished(sandbox: &Sandbox) {
         drop(Scene::set(sandbox).server);
         sh(&home, set);
         let Some(still) = Still::at(sandbox, step, "printf new >d/program") else { break };
-        still.is_killed();
+        still.end_with_server();
         if is_committed(sandbox) && read(home.join("d/program")) != "new" {
             let mut running = user(ALICE).args(["d/program", "4188"]).directory(&home).start();
             let is_it = |pid: &i32| read(format!("/proc/{pid}/comm")) == "program\n";
@@ -188,7 +188,7 @@ fn executed(sandbox: &Sandbox) {
     assert!(behind > 2, "it stood still behind its commit point {behind} times");
 }
 
-/// A directory of hers goes, and one of root's gets its number and its place before a commit is finished that was killed.
+/// A directory of hers goes, and one of root's gets its number and its place, before a killed commit is finished.
 fn same_number(sandbox: &Sandbox) {
     let home = home(sandbox);
     let mut behind = 0;
@@ -196,7 +196,7 @@ fn same_number(sandbox: &Sandbox) {
         drop(Scene::set(sandbox).server);
         sh(&home, "rm -rf --one-file-system d r; mkdir d; chown 70001 d");
         let Some(still) = Still::at(sandbox, step, "echo new >d/new") else { break };
-        still.is_killed();
+        still.end_with_server();
         if !is_committed(sandbox) || home.join("d/new").exists() {
             sandbox.pando(["tx", "recover"]).ok();
             continue;

@@ -7,7 +7,7 @@ use crate::crash::{planted, step};
 use crate::journal::privileged::Privileged;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::content::Digest;
-use crate::validate::permission::Directories;
+use crate::tree::identity::Directories;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};

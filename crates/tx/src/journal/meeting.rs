@@ -32,7 +32,7 @@ impl<'a> Touched<'a> {
                 | Op::MakeDirectory { at, .. }
                 | Op::Move { at, .. } => drop(self.names.insert(part.live.join(at.as_path()))),
                 Op::StageLink { origin, .. } => drop(self.objects.insert((&part.live, &origin.identity))),
-                // A directory's, which have a time of their own: many change that of one, by the names in it. What is taken
+                // A directory's, with a time of their own: many change that of one, by the names in it. What is taken
                 // away ahead is told by what comes, too.
                 Op::Attributes { modified: Some(_), .. } | Op::Restrict { .. } => {}
                 Op::Attributes { target, .. } | Op::Update { target, .. } | Op::Protect { target, .. } => {

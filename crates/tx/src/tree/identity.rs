@@ -5,6 +5,7 @@
 use crate::tree::confined::Tree;
 use pando_kernel::file::handle::FileHandle;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,6 +15,9 @@ pub(crate) struct Identity {
     kind: i32,
     bytes: Vec<u8>,
 }
+
+/// Directories by the numbers of their inodes, each with what tells it from those that get its number later.
+pub(crate) type Directories = BTreeMap<u64, Identity>;
 
 impl Identity {
     /// That of an open object.

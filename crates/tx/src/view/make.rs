@@ -292,9 +292,9 @@ pub(super) fn keep_control_groups(root: &Tree, plan: &ViewPlan) -> Result<(), Ca
     Ok(())
 }
 
-/// Shows a server's socket, at its place in the view. No link was on the way to it when that was planned. One that is by
-/// now would lead root to the socket of another, in a directory that is closed perhaps, and that to where whoever has
-/// made the link reaches it.
+/// Shows a server's socket, at its place in the view. No link was on the way to it when that was planned. One that is
+/// by now would lead root to the socket of another, in a directory that is closed perhaps, and that to where whoever
+/// has made the link reaches it.
 ///
 /// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in
 /// the place of his socket meanwhile leads nobody to another file, which would be written to at once.

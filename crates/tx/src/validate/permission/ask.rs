@@ -1,9 +1,9 @@
 //! What the kernel says of a user's rights, by a thread that has them.
 
-use super::{Directories, STICKY};
+use super::STICKY;
 use crate::journal::commit_error::CommitError;
 use crate::tree::attributes::SET_IDS;
-use crate::tree::identity::Identity;
+use crate::tree::identity::{Directories, Identity};
 use crate::tree::path::TreePath;
 use pando_kernel::process::user_rights::{UserIds, may};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags};

@@ -18,18 +18,15 @@ use crate::journal::commit_error::CommitError;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::{Attributes, CAPABILITIES, SET_IDS, Which};
 use crate::tree::confined::{CallPath, Tree};
-use crate::tree::identity::Identity;
+use crate::tree::identity::{Directories, Identity};
 use crate::tree::path::TreePath;
 use crate::tree::xattr;
 use pando_kernel::process::user_rights::UserIds;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-
-/// Directories by the numbers of their inodes, each with what tells it from those that get its number later.
-pub(crate) type Directories = BTreeMap<u64, Identity>;
 
 /// In a directory: what is in it goes by the hands of its owner alone.
 const STICKY: u32 = 0o1000;
