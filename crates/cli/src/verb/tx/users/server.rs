@@ -131,10 +131,13 @@ fn take_in(root: &StateRoot, home: &StateDirectory, running: &Running, connectio
     };
     let (root, home) = (root.clone(), home.clone());
     let work = move || {
+        let end = connection.try_clone();
         if let Err(error) = work(&root, &home, connection) {
             eprintln!("pando: {}", crate::complaint::sentences(&error));
         }
         drop(turn);
+        // Whoever has asked sees by that that his turn is over, and can ask again.
+        drop(end);
     };
     if let Err(error) = std::thread::Builder::new().name("pando-worker".into()).spawn(work) {
         eprintln!("pando: cannot start a thread for a user's transaction: {error}");
