@@ -157,6 +157,7 @@ mod tx_undo;
 mod tx_undo_others;
 mod tx_unseen;
 mod tx_users;
+mod tx_users_commits;
 mod tx_validation;
 mod unharmed;
 mod views;
@@ -225,6 +226,7 @@ const AREAS: &[&[Case]] = &[
     tx_undo_others::CASES,
     tx_unseen::CASES,
     tx_users::CASES,
+    tx_users_commits::CASES,
     tx_validation::CASES,
     xfstests::CASES,
     crash::CASES,

@@ -14,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-const NEEDS: &[Need] = &[Need::Root, Need::Program("setpriv", "util-linux")];
+pub(super) const NEEDS: &[Need] = &[Need::Root, Need::Program("setpriv", "util-linux")];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_users::what_a_user_does_is_committed_whole_and_is_his", plain).needs(NEEDS),
@@ -39,24 +39,24 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_users::room_and_number_are_bounded", bounds).needs(NEEDS),
 ];
 
-const ALICE: u32 = 70_001;
-const BOB: u32 = 70_002;
+pub(super) const ALICE: u32 = 70_001;
+pub(super) const BOB: u32 = 70_002;
 const STRANGER: u32 = 70_003;
 /// A group that alice is in.
-const TEAM: u32 = 70_010;
+pub(super) const TEAM: u32 = 70_010;
 
 /// A server, a home for each user, and things of root's.
-struct Scene<'a> {
-    sandbox: &'a Sandbox,
-    server: Started,
+pub(super) struct Scene<'a> {
+    pub(super) sandbox: &'a Sandbox,
+    pub(super) server: Started,
 }
 
 impl<'a> Scene<'a> {
-    fn set(sandbox: &'a Sandbox) -> Self {
+    pub(super) fn set(sandbox: &'a Sandbox) -> Self {
         Self::with(sandbox, &format!("users = [\"{ALICE}\", \"{BOB}\"]"), &[])
     }
 
-    fn with(sandbox: &'a Sandbox, settings: &str, environment: &[(&str, &str)]) -> Self {
+    pub(super) fn with(sandbox: &'a Sandbox, settings: &str, environment: &[(&str, &str)]) -> Self {
         sandbox.settings(&format!("[transactions]\n{settings}\n"));
         let open = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("it is root's");
         open(sandbox.root());
@@ -69,24 +69,24 @@ impl<'a> Scene<'a> {
         Self { sandbox, server: serve(sandbox, environment) }
     }
 
-    fn home(&self, name: &str) -> PathBuf {
+    pub(super) fn home(&self, name: &str) -> PathBuf {
         self.sandbox.scratch().join(name)
     }
 
     /// A command line of a user's, in his home.
-    fn of<W: AsRef<OsStr>>(&self, uid: u32, words: impl IntoIterator<Item = W>) -> Line {
+    pub(super) fn of<W: AsRef<OsStr>>(&self, uid: u32, words: impl IntoIterator<Item = W>) -> Line {
         let home = self.home(if uid == BOB { "bob" } else { "alice" });
         user(uid).args(words).directory(home)
     }
 
     /// `pando tx run OPTIONS -- sh -c SCRIPT` of a user's.
-    fn run(&self, uid: u32, options: &[&str], script: &str) -> Line {
+    pub(super) fn run(&self, uid: u32, options: &[&str], script: &str) -> Line {
         let pando = [self.sandbox.program().as_os_str(), "--root".as_ref(), self.sandbox.root().as_os_str()];
         self.of(uid, pando).args(["tx", "run"]).args(options).args(["--", "sh", "-c", script])
     }
 
     /// What transactions there are.
-    fn transactions(&self) -> Vec<String> {
+    pub(super) fn transactions(&self) -> Vec<String> {
         let entries = fs::read_dir(self.sandbox.root().join("var/lib/pando/tx")).into_iter().flatten().flatten();
         entries
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -95,7 +95,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn user(uid: u32) -> Line {
+pub(super) fn user(uid: u32) -> Line {
     let (uid, team) = (uid.to_string(), TEAM.to_string());
     let groups = if uid == ALICE.to_string() { vec!["--groups", &team] } else { vec!["--clear-groups"] };
     let line = Line::new("setpriv").args(["--reuid", &uid, "--regid", &uid]).args(groups).args(["--"]);
@@ -103,7 +103,7 @@ fn user(uid: u32) -> Line {
     line.env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
 }
 
-fn serve(sandbox: &Sandbox, environment: &[(&str, &str)]) -> Started {
+pub(super) fn serve(sandbox: &Sandbox, environment: &[(&str, &str)]) -> Started {
     let socket = sandbox.root().join("run/pando/tx-users.sock");
     let _ = fs::remove_file(&socket);
     let line = environment.iter().fold(sandbox.pando(["tx", "serve"]), |line, (name, value)| line.env(name, value));
@@ -115,7 +115,7 @@ fn serve(sandbox: &Sandbox, environment: &[(&str, &str)]) -> Started {
 }
 
 /// Processes whose command line has a word in it.
-fn processes_with(word: &str) -> Vec<i32> {
+pub(super) fn processes_with(word: &str) -> Vec<i32> {
     let pids = fs::read_dir("/proc").expect("there is /proc").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let has = |pid: &i32| {
@@ -125,7 +125,7 @@ fn processes_with(word: &str) -> Vec<i32> {
     pids.filter(has).collect()
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(super) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 

@@ -103,7 +103,7 @@ pub struct AsUser {
     pub directory: OsString,
     /// The bits that files are made without.
     pub umask: u32,
-    /// Its nice value, where that is higher than the caller's.
+    /// Its nice value; none below 0.
     pub nice: i32,
     /// Its limits (getrlimit(2)) by their numbers: soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
@@ -153,9 +153,7 @@ impl Becoming {
             let done = |result: libc::c_long| if result < 0 { last_errno() } else { 0 };
             libc::syscall(libc::SYS_setsid);
             libc::syscall(libc::SYS_umask, self.umask);
-            if self.nice > 0 {
-                libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, self.nice);
-            }
+            libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, self.nice.max(0));
             for (number, limit) in &self.limits {
                 let set = libc::syscall(libc::SYS_prlimit64, 0, *number, limit.as_ptr(), std::ptr::null_mut::<u64>());
                 if set < 0 {

@@ -2,8 +2,10 @@
 
 mod disarming;
 mod names;
+mod users;
 
 use self::disarming::Armed;
+use self::users::Within;
 use crate::change::{Op, OpTarget, Replaced, Source, Steps};
 use crate::crash::{planted, step};
 use crate::journal::keep;
@@ -15,14 +17,14 @@ use crate::state::private_place;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree::content::{Digest, MOST_DIGESTED, bring_data, bring_size, digest, fill};
-use crate::tree::identity::{Identity, is_gone};
+use crate::tree::identity::{Directories, Identity, is_gone};
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
 use crate::tree::xattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,21 +42,6 @@ pub struct ApplyError {
     what: String,
     #[source]
     source: io::Error,
-}
-
-/// A directory is none of those in which a user's commit may change names.
-#[derive(Debug, thiserror::Error)]
-#[error("a directory was replaced by one that may not be changed")]
-struct NotWithin;
-
-/// Whether an error of a user's commit says that others, or he himself, have meanwhile put something in its way which
-/// it must not clear away: then the operation is left out, as if that had happened right after it.
-fn is_his_own_matter(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    error.get_ref().is_some_and(|inner| inner.is::<NotWithin>())
-        || matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR))
-        || is_missing(error)
-        || leads_elsewhere(error)
 }
 
 impl ApplyError {
@@ -85,7 +72,7 @@ pub(crate) struct Apply {
     /// What gets privileges, if it has this content.
     privileged: Vec<(OpTarget, Option<Digest>)>,
     /// The directories that names may be changed in, where it is a user's who may not change them everywhere.
-    within: Option<BTreeSet<u64>>,
+    within: Option<Within>,
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -164,24 +151,8 @@ impl Apply {
     }
 
     /// The same where names may be changed in these directories alone.
-    pub(crate) fn within(self, directories: Option<BTreeSet<u64>>) -> Self {
-        Self { within: directories, ..self }
-    }
-
-    /// The directory that a path is in, where a name is about to be changed, and that name.
-    ///
-    /// # Errors
-    ///
-    /// [`NotWithin`], where the user whose commit it is was not found to be allowed to change that directory: it has
-    /// taken the place of the one that he may.
-    fn place_to_change<'a>(&self, at: &'a TreePath) -> io::Result<(Rc<OwnedFd>, &'a OsStr)> {
-        let (directory, name) = self.live.place(at)?;
-        if let Some(within) = &self.within
-            && !within.contains(&rustix::fs::fstat(&*directory)?.st_ino)
-        {
-            return Err(io::Error::other(NotWithin));
-        }
-        Ok((directory, name))
+    pub(crate) fn within(self, directories: Option<Directories>, steps: &Steps) -> Self {
+        Self { within: directories.map(|directories| Within::new(directories, steps)), ..self }
     }
 
     fn stage_tree(&self) -> io::Result<&Tree> {
@@ -262,10 +233,7 @@ impl Apply {
     fn perform(&self, op: &Op) -> Result<(), ApplyError> {
         let mut done = self.try_to(op);
         if self.within.is_some() {
-            // What was to be written is never left out.
-            let may_be_left_out = !matches!(op, Op::Update { .. });
-            let is_left_out = may_be_left_out && done.as_ref().is_err_and(is_his_own_matter);
-            return if is_left_out { Ok(()) } else { done.map_err(|source| ApplyError::new(self.words(op), source)) };
+            return self.came_for_user(op, done).map_err(|source| ApplyError::new(self.words(op), source));
         }
         if let Op::Place { at, .. } | Op::MakeDirectory { at, .. } | Op::Move { at, .. } = op
             && done.as_ref().is_err_and(|error| is_missing(error) || leads_elsewhere(error))
@@ -368,9 +336,15 @@ impl Apply {
 
     fn remove(&self, at: &TreePath, ino: u64, changed: Moment, slot: u32) -> io::Result<()> {
         let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
+        if self.again && self.within.is_some() {
+            self.give_back_removed(at, ino, changed, slot)?;
+        }
         let Some((stat, _)) = self.found(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
         if self.again && self.is_younger(at, changed)? || planted("lost-removal") {
             return Ok(());
+        }
+        if self.within.is_some() {
+            return self.remove_for_user(at, ino, changed, slot);
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return self.take_away(at, ino, self.trash_tree()?, slot);
@@ -482,7 +456,10 @@ impl Apply {
     fn object(&self, target: &OpTarget) -> io::Result<Option<OwnedFd>> {
         let found = match target {
             OpTarget::Root => self.live.object(&TreePath::ROOT),
-            OpTarget::Staged(slot) => self.stage_tree()?.object(&TreePath::ROOT.join(&slot_name(*slot))),
+            OpTarget::Staged(slot) => match self.stage_tree()?.object(&TreePath::ROOT.join(&slot_name(*slot))) {
+                Err(error) if self.within.is_some() && is_missing(&error) => return self.not_aside(*slot),
+                object => object,
+            },
             OpTarget::Known { at, .. } if planted("by-name") => self.live.object(at),
             OpTarget::Known { identity, .. } => match identity.open(&self.live) {
                 Err(error) if is_gone(&error) && self.target.is_none() => return Ok(None),
@@ -505,7 +482,9 @@ impl Apply {
     /// others have removed it before it was put there.
     fn was_done(&self, target: &OpTarget) -> io::Result<bool> {
         let OpTarget::Staged(slot) = target else { return Ok(false) };
-        Ok((self.again || self.target.is_none())
+        // A user's may never have been put aside, and is found all the same.
+        Ok(self.within.is_none()
+            && (self.again || self.target.is_none())
             && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())
     }
 
@@ -537,8 +516,8 @@ impl Apply {
         let open = |flags| rustix::fs::open(call.text.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty());
         let opened = match (open(OFlags::RDWR | OFlags::NONBLOCK), target) {
             // Somebody has a lease on what has more than one name, since it was looked at: the kernel takes that away,
-            // in its own time (fs.lease-break-time).
-            (Err(Errno::AGAIN), OpTarget::Staged(_)) => open(OFlags::RDWR),
+            // in its own time (fs.lease-break-time). For a user nobody waits.
+            (Err(Errno::AGAIN), OpTarget::Staged(_)) if self.within.is_none() => open(OFlags::RDWR),
             (opened, _) => opened,
         };
         match (opened, target) {
@@ -595,6 +574,9 @@ impl Apply {
         let (from, path) = self.source(source)?;
         let wanted = Attributes::new(&from.stat(&path)?, xattr::read(&from.call_path(&path)?)?.own);
         let Some(object) = self.object(target)? else { return Ok(()) };
+        if self.is_anothers_by_now(&object, target, &wanted)? {
+            return Ok(());
+        }
         wanted.restrict(&CallPath::of(object)?, content)
     }
 
@@ -612,6 +594,9 @@ impl Apply {
             attributes.modified = modified;
         }
         let Some(object) = self.object(target)? else { return Ok(()) };
+        if self.is_anothers_by_now(&object, target, &attributes)? {
+            return Ok(());
+        }
         let object = CallPath::of(object)?;
         let Some((_, content)) = self.privileged.iter().find(|(one, _)| one == target) else {
             return attributes.give(&object, which, step);

@@ -81,7 +81,7 @@ fn apply(
             let trees = Apply::new(part, steps, (again, journal.kept.is_some()), &progress)?;
             // A part that is not spoken of there may be changed nowhere.
             let directories = |all: &Vec<_>| all.get(number as usize).cloned().unwrap_or_default();
-            let trees = trees.within(within.as_ref().map(directories));
+            let trees = trees.within(within.as_ref().map(directories), steps);
             Ok((trees.with_privileged(privileged, steps), part, steps))
         })
         .collect::<Result<_, ApplyError>>()?;

@@ -7,8 +7,8 @@ use crate::crash::{planted, step};
 use crate::journal::privileged::Privileged;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::content::Digest;
+use crate::tree::identity::Directories;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,9 @@ const WITHOUT_KEPT: &[u8; 8] = b"PandoTx\x07";
 
 /// What is said of one in another version of the format.
 const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
+
+/// How what a commit may change names in begins. That of an earlier version had the numbers of inodes alone.
+const WITHIN: &[u8; 8] = b"PandoTi\x01";
 
 /// No journal is longer: 16 million operations of 256 bytes.
 const LONGEST: u64 = 4 << 30;
@@ -169,20 +172,32 @@ impl JournalFile {
         self.directory.join("within")
     }
 
-    /// Writes down in which directories of each part, by their inodes, the commit may change names. It is on the disk
-    /// before the journal gets its name: without it there are no limits.
-    pub(crate) fn write_within(&self, within: &[BTreeSet<u64>]) -> io::Result<()> {
+    /// Whether it is the commit of a user who is not root.
+    pub(crate) fn is_users(&self) -> bool {
+        self.within().exists()
+    }
+
+    /// Writes down in which directories of each part the commit may change names. It is on the disk before the journal
+    /// gets its name: without it there are no limits.
+    pub(crate) fn write_within(&self, within: &[Directories]) -> io::Result<()> {
         let mut file = File::create(self.within())?;
+        file.write_all(WITHIN)?;
         file.write_all(&postcard::to_stdvec(within).map_err(io::Error::other)?)?;
         file.sync_all()
     }
 
     /// What was written down of that, if anything was.
-    pub(crate) fn read_within(&self) -> io::Result<Option<Vec<BTreeSet<u64>>>> {
-        match std::fs::read(self.within()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            bytes => postcard::from_bytes(&bytes?).map(Some).map_err(io::Error::other),
-        }
+    ///
+    /// # Errors
+    ///
+    /// InvalidData where an earlier version has written it, which has to finish the commit.
+    pub(crate) fn read_within(&self) -> io::Result<Option<Vec<Directories>>> {
+        let bytes = match std::fs::read(self.within()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes?,
+        };
+        let body = bytes.strip_prefix(WITHIN).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, OTHERS))?;
+        postcard::from_bytes(body).map(Some).map_err(io::Error::other)
     }
 
     /// Deletes one that is written and has not got its name.

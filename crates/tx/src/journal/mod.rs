@@ -5,6 +5,8 @@ pub(crate) mod commit;
 pub(crate) mod commit_error;
 pub(crate) mod file;
 pub(crate) mod keep;
+pub(crate) mod meeting;
+mod names_left;
 pub(crate) mod order;
 pub(crate) mod prepare;
 mod privileged;

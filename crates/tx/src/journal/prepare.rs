@@ -7,13 +7,14 @@ use crate::crash::{planted, step};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::keep;
+use crate::journal::names_left;
 use crate::journal::order;
 use crate::journal::privileged;
 use crate::journal::staging::StagingArea;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
-use crate::tree::identity::Identity;
+use crate::tree::identity::{Directories, Identity};
 use crate::tree::path::TreePath;
 use crate::validate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, revalidate};
 use crate::validate::permission;
@@ -21,7 +22,7 @@ use pando_kernel::process::user_rights::UserIds;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +39,7 @@ const TIMES_AS_MUCH: u64 = 8;
 const NAMES_ASIDE: u64 = 8;
 
 /// The directories of each part that a commit changes names in, as its user may.
-fn within(user: &UserIds, journal: &Journal) -> Result<Vec<BTreeSet<u64>>, CommitError> {
+fn within(user: &UserIds, journal: &Journal) -> Result<Vec<Directories>, CommitError> {
     journal.parts.iter().map(|(part, steps)| permission::judge(user, part, steps)).collect()
 }
 
@@ -76,7 +77,8 @@ impl Prepared {
         if parts.is_empty() {
             return Ok(Self { file, journal, ordered: false, found, too_large: None, looked: None });
         }
-        parts.iter().try_for_each(make_room)?;
+        parts.iter().try_for_each(|part| make_room(part, user.is_some()))?;
+        parts.iter().try_for_each(|part| names_left::are_left(&part.part, &part.steps))?;
         let mut too_large = None;
         // Before directories are made, which were not there before.
         if let Some((about, most)) = keep {
@@ -210,10 +212,11 @@ fn make_aside(part: &OverlayPart, slots: &[(TreePath, u32)]) -> io::Result<HashM
     slots.iter().map(make).collect()
 }
 
-/// Makes sure that a part can take what is to come.
-fn make_room(part: &PartChanges) -> Result<(), CommitError> {
+/// Makes sure that a part can take what is to come; what a user's takes is kept free always, since he could fill it.
+fn make_room(part: &PartChanges, always: bool) -> Result<(), CommitError> {
     let at = part.part.live.display();
-    keep_room(part).map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
+    keep_room(part, always)
+        .map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
     let Some(target) = &part.part.target else { return Ok(()) };
     if !part.part.mount_path.is_empty() {
         let room = is_room_in_memory(part);
@@ -252,7 +255,7 @@ fn names(part: &PartChanges) -> u64 {
 }
 
 /// Takes the room that the commit will need, so that a full disk is known before the commit point.
-fn keep_room(part: &PartChanges) -> io::Result<()> {
+fn keep_room(part: &PartChanges, always: bool) -> io::Result<()> {
     let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
     let content = |change: &&Change| change.sign == Sign::Changed && change.content;
     // Into a target everything is copied.
@@ -262,7 +265,8 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     let names = names(part);
     let comes: u64 = part.changes.iter().filter(|change| change.content).map(|change| change.bytes).sum();
     let plenty = PLENTY.saturating_add(comes.saturating_mul(TIMES_AS_MUCH));
-    let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > plenty.saturating_add(wanted);
+    let is_plenty =
+        |wanted: u64| !always && free.f_bavail.saturating_mul(free.f_frsize) > plenty.saturating_add(wanted);
     if is_plenty(SLACK + names + bytes) {
         return Ok(());
     }

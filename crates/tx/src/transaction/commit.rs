@@ -32,7 +32,7 @@ use crate::state::trash;
 use crate::supervise::HeldSignals;
 use crate::transaction::daemons::{Daemons, Lost, Settled, rewritten};
 use crate::transaction::in_memory;
-use crate::transaction::recover::finish_published;
+use crate::transaction::recover::{finish_published, is_apart_from_unfinished};
 use crate::transaction::synchronous_writes;
 use crate::tree::attributes::Moment;
 use crate::validate::abort_reason::AbortReason;
@@ -46,8 +46,12 @@ use pando_kernel::file::lock::FileLock;
 use pando_kernel::process::user_rights::UserIds;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// So many names a user's commit validates: all others wait for it meanwhile.
+const MOST_NAMES: usize = 2_000_000;
 
 /// What a commit is asked for, and how it meets others.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +158,7 @@ impl Transaction {
     /// Passes the commit point, and puts everything in place. The gate stays closed meanwhile; then it opens, and
     /// rivals whom the commit has doomed are stopped.
     fn publish(self, ready: Ready, daemons: Option<&Daemons>) -> Result<(Figures, Settled), EndError> {
-        let Ready { prepared, mut figures, rewritten, rivals, changed, mut closed, keep } = ready;
+        let Ready { prepared, mut figures, rewritten, rivals, changed, mut closed, keep, _open } = ready;
         let home = self.home.clone();
         match commit(&prepared, || closed.open_host()) {
             Ok(()) => {}
@@ -266,6 +270,8 @@ struct Ready {
     closed: Closed,
     /// What is kept of it.
     keep: Option<KeepRequest>,
+    /// What it writes to, open for that.
+    _open: Vec<OwnedFd>,
 }
 
 /// What was found to be in no conflict.
@@ -321,6 +327,11 @@ impl Pipeline<'_> {
             home, record, watch, request: CommitRequest { selection, durable, contention, exclusive, .. }, ..
         } = self;
         let basis = basis(record, *watch, exclusive.is_some(), *durable, selection)?;
+        if self.user.is_some() && basis.names().is_some_and(|names| names > MOST_NAMES) {
+            let source = io::Error::other("others would have to wait for too long: do less at once");
+            let what = format!("validating more than {MOST_NAMES} names that a user's transaction has looked up");
+            return Err(CommitError::Prepare { what, source });
+        }
         let changes = read(&record.parts, record.begun, Some(&basis))?;
         if let Some(path) = selection.included.iter().find(|path| !is_changed(path, &changes)) {
             return Err(CommitError::Unchanged(path.display().to_string()));
@@ -342,7 +353,12 @@ impl Pipeline<'_> {
             trash::remove_empty(&trash::untouched(&directory, &changes));
         }
         let touched = |part: &&PartChanges| !part.steps.is_empty();
-        changes.iter_mut().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::replace_executed)?;
+        // Nobody executes, or takes a lease on, what a user's commit is about to write to.
+        let mut open = self.user.is_some().then(Vec::new);
+        changes
+            .iter_mut()
+            .filter(|part| !part.steps.is_empty())
+            .try_for_each(|part| part.replace_executed(open.as_mut()))?;
         changes.iter().filter(touched).try_for_each(PartChanges::is_in_reach)?;
         by_one_way(&changes)?;
         if record.synchronous_writes {
@@ -357,6 +373,9 @@ impl Pipeline<'_> {
             Prepared::new(&directory, changes, basis.durable, keep, self.user)?
         };
         figures.too_large_to_keep = prepared.too_large;
+        if record.target.is_none() {
+            is_apart_from_unfinished(home, &record.name, &prepared.journal)?;
+        }
         prepared.leaves_what_is_in_use()?;
         closed.close(prepared.journal.parts.iter().map(|(part, steps)| (part, steps)))?;
         if record.target.is_none() {
@@ -371,7 +390,8 @@ impl Pipeline<'_> {
             prepared.is_allowed_still(user)?;
         }
         closed.must_be_closed()?;
-        Ok(Ready { prepared, figures, rewritten, rivals, changed, closed, keep: self.request.keep })
+        let keep = self.request.keep;
+        Ok(Ready { prepared, figures, rewritten, rivals, changed, closed, keep, _open: open.unwrap_or_default() })
     }
 }
 

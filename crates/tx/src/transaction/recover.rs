@@ -5,6 +5,7 @@ use crate::gate;
 use crate::journal::commit::finish;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
+use crate::journal::meeting::Touched;
 use crate::journal::staging::StagingArea;
 use crate::log;
 use crate::prewarm::prewarmed;
@@ -68,11 +69,12 @@ pub fn recover_in(home: &StateDirectory, target: Option<(&Path, u32)>) -> Result
 }
 
 /// Finishes commits of the host whose processes have ended behind the commit point: whoever commits next would change
-/// what they have not changed yet, and be undone by them later.
+/// what they have not changed yet, and be undone by them later. One of a user who is not root that cannot be finished
+/// keeps nobody else from committing, but for [what it is to change](is_apart_from_unfinished).
 ///
 /// # Errors
 ///
-/// Where one of them cannot be finished.
+/// Where one of root's cannot be finished.
 pub(crate) fn finish_published(home: &StateDirectory) -> Result<(), CommitError> {
     let failed = |error: CallError| CommitError::Prepare { what: error.what, source: error.source };
     if planted("unfinished-before") {
@@ -93,6 +95,8 @@ pub(crate) fn finish_published(home: &StateDirectory) -> Result<(), CommitError>
                 match finish(&file, &journal) {
                     // Nobody who commits now can change what lies on file systems that are not mounted.
                     Err(_) if journal.parts.iter().all(|(part, _)| part.is_unmounted()) => continue,
+                    // What a user cannot have finished is an error to nobody but him.
+                    Err(_) if file.is_users() => continue,
                     finished => finished?,
                 }
             }
@@ -101,6 +105,35 @@ pub(crate) fn finish_published(home: &StateDirectory) -> Result<(), CommitError>
         log::add(home, &directory).map_err(failed)?;
         let what = || format!("removing {}", directory.display());
         trash::throw_away(home, &directory).context(what).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Fails where a commit changes what one of a user's is to change that could not be [finished](finish_published), and
+/// that would undo it later.
+pub(crate) fn is_apart_from_unfinished(
+    home: &StateDirectory,
+    me: &TxName,
+    journal: &Journal,
+) -> Result<(), CommitError> {
+    let failed = |error: CallError| CommitError::Prepare { what: error.what, source: error.source };
+    let mut touched = None;
+    for name in home.names().map_err(failed)?.into_iter().filter(|name| name != me) {
+        let file = JournalFile::of(&home.of(&name));
+        if !(file.is_published() && file.is_users()) {
+            continue;
+        }
+        let read = |source| CommitError::Prepare { what: format!("reading the journal of '{name}'"), source };
+        let Some(unfinished) = file.read().map_err(read)? else { continue };
+        let both = touched.get_or_insert_with(|| Touched::by(journal)).meets(&Touched::by(&unfinished));
+        if let Some(path) = both {
+            let words =
+                format!("'{name}', a user's commit, changes it too and is not finished: `pando tx recover` says why");
+            return Err(CommitError::Prepare {
+                what: format!("changing {}", path.display()),
+                source: std::io::Error::other(words),
+            });
+        }
     }
     Ok(())
 }

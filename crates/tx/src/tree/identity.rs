@@ -5,15 +5,19 @@
 use crate::tree::confined::Tree;
 use pando_kernel::file::handle::FileHandle;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// It.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Identity {
     kind: i32,
     bytes: Vec<u8>,
 }
+
+/// Directories by the numbers of their inodes, each with what tells it from those that get its number later.
+pub(crate) type Directories = BTreeMap<u64, Identity>;
 
 impl Identity {
     /// That of an open object.

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -87,13 +87,13 @@ impl PartChanges {
     }
 
     /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the
-    /// live tree.
-    pub(crate) fn replace_executed(&mut self) -> Result<(), CommitError> {
+    /// live tree. `open` gets what can be written to, open for that.
+    pub(crate) fn replace_executed(&mut self, open: Option<&mut Vec<OwnedFd>>) -> Result<(), CommitError> {
         let opened = self.part.live_tree();
         let at = self.part.live.display();
         let live = opened.map_err(|source| CommitError::Prepare { what: format!("opening {at}"), source })?;
         let Source { root, indexed, .. } = &mut self.source;
-        replace_executed(&live, root, indexed).map_err(lost_is_a_conflict)?;
+        replace_executed(&live, root, indexed, open).map_err(lost_is_a_conflict)?;
         self.steps = plan(root, indexed);
         Ok(())
     }

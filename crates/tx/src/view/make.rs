@@ -6,6 +6,7 @@ use crate::state::directory::StateDirectory;
 use crate::state::name::TxName;
 use crate::state::overlay_part::OverlayPart;
 use crate::state::trash;
+use crate::tree::confined::{is_missing, leads_elsewhere};
 use crate::validate::read_set::Watch;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file::handle::FileHandle;
@@ -14,7 +15,8 @@ use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
 use pando_kernel::process::identity::ProcessId;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, StatxFlags, openat2,
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, StatxAttributes, StatxFlags,
+    openat2,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
@@ -39,6 +41,9 @@ const NAME: &str = "pando-tx";
 /// What an overlay takes of a file system by being there, amply: bytes, and inodes where they are counted.
 const ROOM: u64 = 128 << 10;
 const INODES: u64 = 32;
+
+/// How what is only looked for is opened.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A view that this thread is in.
 #[derive(Debug)]
@@ -124,11 +129,13 @@ impl View {
                 .context(|| "laying an overlay over /, whose file system has no file handles".into());
         };
         let mut made_of = Vec::new();
-        let tree = overlay((part, root.device.as_deref()), plan, directory, watch.as_deref_mut(), &mut made_of)?;
+        let lower = Tree::clone_of(&part.live, false)?;
+        let tree =
+            overlay((part, root.device.as_deref()), lower, plan, directory, (watch.as_deref_mut(), &mut made_of))?;
         // Any directory will do to hang it up before it becomes the root.
         attach(&tree, CWD, &part.base)?;
         for fixture in rest {
-            set_up(fixture, plan, &tree, directory, watch.as_deref_mut(), &mut made_of)?;
+            set_up(fixture, plan, &tree, directory, (watch.as_deref_mut(), &mut made_of))?;
         }
         for socket in &plan.sockets {
             // One that has gone since, or lies where the view shows something else, is left out.
@@ -171,12 +178,11 @@ pub(super) fn is_fit(part: &OverlayPart) -> bool {
 
 fn overlay(
     (part, device): (&OverlayPart, Option<&str>),
+    lower: Tree,
     plan: &ViewPlan,
     beside: &Path,
-    watch: Option<&mut Watch>,
-    made_of: &mut Vec<Tree>,
+    (watch, made_of): (Option<&mut Watch>, &mut Vec<Tree>),
 ) -> Result<Tree, CallError> {
-    let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(part.files(), false)?;
     let attributes = if plan.for_user { users_attributes(&lower)? } else { Attributes::empty() };
     let tree = over(part, device, &lower, &files).mount(attributes, beside)?;
@@ -195,19 +201,29 @@ fn users_attributes(lower: &Tree) -> Result<Attributes, CallError> {
     Ok(if flags.contains(StatVfsMountFlags::NOEXEC) { always | Attributes::MOUNT_ATTR_NOEXEC } else { always })
 }
 
-/// Shows a mount, unless others have taken it away since it was seen, and its place with it.
+/// Shows a mount, unless others have taken it away since it was seen, and its place with it. Who can rename a directory
+/// on the way can put a link, or something else, in its place.
 fn set_up(
     fixture: &Fixture,
     plan: &ViewPlan,
     root: &Tree,
     directory: &Path,
-    watch: Option<&mut Watch>,
-    made_of: &mut Vec<Tree>,
+    made: (Option<&mut Watch>, &mut Vec<Tree>),
 ) -> Result<(), CallError> {
-    match show(fixture, plan, root, directory, watch, made_of) {
-        Err(error) if error.source.kind() == io::ErrorKind::NotFound && !fixture.at.exists() => Ok(()),
+    let is_elsewhere = |error: &io::Error| is_missing(error) || leads_elsewhere(error);
+    match show(fixture, plan, root, directory, made) {
+        Err(error) if is_elsewhere(&error.source) && !directory.starts_with(&fixture.at) && is_gone(fixture) => Ok(()),
         shown => shown,
     }
+}
+
+/// Whether nothing is there any more that is to be shown, or to be hidden.
+fn is_gone(fixture: &Fixture) -> bool {
+    let is_there = match fixture.how {
+        How::Hidden => openat2(CWD, &fixture.at, PLACE, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok(),
+        _ => mounted(&fixture.at).is_ok(),
+    };
+    !is_there
 }
 
 fn show(
@@ -215,27 +231,44 @@ fn show(
     plan: &ViewPlan,
     root: &Tree,
     directory: &Path,
-    watch: Option<&mut Watch>,
-    made_of: &mut Vec<Tree>,
+    made: (Option<&mut Watch>, &mut Vec<Tree>),
 ) -> Result<(), CallError> {
-    let below = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
-    match &fixture.how {
+    let at = &fixture.at;
+    let source = || mounted(at).context(|| format!("taking the files at {}", at.display()));
+    let tree = match &fixture.how {
         How::Overlay(part) => {
-            let tree = overlay((part, fixture.device.as_deref()), plan, directory, watch, made_of)?;
-            attach(&tree, root.as_fd(), &below(&fixture.at))
+            let lower = Tree::clone_at(source()?)?;
+            overlay((part, fixture.device.as_deref()), lower, plan, directory, made)?
         }
-        How::Bound => attach(&Tree::clone_of(&fixture.at, true)?, root.as_fd(), &below(&fixture.at)),
+        How::Bound => Tree::clone_below(source()?)?,
         How::ReadOnly => {
-            let tree = Tree::clone_of(&fixture.at, false)?;
+            let tree = Tree::clone_at(source()?)?;
             tree.set_attributes(false, Attributes::MOUNT_ATTR_RDONLY)?;
-            attach(&tree, root.as_fd(), &below(&fixture.at))
+            tree
         }
         How::Hidden => {
             let options = [("source", NAME), ("size", "4k"), ("mode", "0500")];
-            let empty = Tree::new("tmpfs", &options, Attributes::MOUNT_ATTR_RDONLY)?;
-            attach(&empty, root.as_fd(), &below(&fixture.at))
+            Tree::new("tmpfs", &options, Attributes::MOUNT_ATTR_RDONLY)?
         }
+    };
+    // On the way to the transactions' own directory links are root's.
+    let links = if directory.starts_with(at) { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+    let below = at.strip_prefix("/").unwrap_or(at);
+    let place = openat2(root, below, PLACE, Mode::empty(), ResolveFlags::IN_ROOT | links)
+        .context(|| format!("looking for {} in the view", at.display()))?;
+    tree.attach_over(place).map_err(|error| CallError { what: format!("showing {}", at.display()), ..error })
+}
+
+/// A mount that was planned with, by no link: it is the root of one still, where the kernel says so (Linux 5.8).
+fn mounted(at: &Path) -> io::Result<OwnedFd> {
+    let found = openat2(CWD, at, PLACE, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    // No server of a file system is asked.
+    let told = rustix::fs::statx(&found, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    let is_root = told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    if told.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) && !is_root {
+        return Err(io::ErrorKind::NotFound.into());
     }
+    Ok(found)
 }
 
 pub(super) fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), CallError> {
@@ -259,25 +292,29 @@ pub(super) fn keep_control_groups(root: &Tree, plan: &ViewPlan) -> Result<(), Ca
     Ok(())
 }
 
-/// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the
-/// view's.
+/// Shows a server's socket, at its place in the view. No link was on the way to it when that was planned. One that is
+/// by now would lead root to the socket of another, in a directory that is closed perhaps, and that to where whoever
+/// has made the link reaches it.
 ///
 /// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in
 /// the place of his socket meanwhile leads nobody to another file, which would be written to at once.
 ///
 /// The mount is read-only: mode, owner and times would be changed in the live tree. connect(2) does not ask for more.
 fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let socket = rustix::fs::open(path, flags, Mode::empty())?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
-        return Err(io::ErrorKind::NotFound.into());
-    }
+    let socket = socket_at(path)?;
     let below = path.strip_prefix("/").unwrap_or(path);
-    let place = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let place = openat2(root, below, PLACE, Mode::empty(), within)?;
     let by_number = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::mount::mount_bind(by_number(&socket), by_number(&place))?;
-    let bound = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let bound = openat2(root, below, PLACE, Mode::empty(), within)?;
     Tree::from(bound).set_attributes(false, Attributes::MOUNT_ATTR_RDONLY).map_err(|error| error.source)
+}
+
+fn socket_at(path: &Path) -> io::Result<OwnedFd> {
+    let found = openat2(CWD, path, PLACE, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let is_socket = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) == FileType::Socket;
+    if is_socket { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 pub(crate) fn enter_root(tree: &Tree) -> io::Result<()> {
@@ -341,5 +378,23 @@ mod tests {
         };
         let (earlier, later) = (places(), places());
         assert!(earlier.is_disjoint(&later), "{earlier:?} {later:?}");
+    }
+
+    #[test]
+    fn no_link_leads_to_a_socket_or_a_mount() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        std::fs::create_dir(place.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", place.join("link")).unwrap();
+        std::os::unix::fs::symlink("/", place.join("root")).unwrap();
+        std::os::unix::fs::symlink("/proc", place.join("proc")).unwrap();
+        let _server = std::os::unix::net::UnixListener::bind(place.join("real/socket")).unwrap();
+        assert!(socket_at(&place.join("real/socket")).is_ok());
+        assert!(socket_at(&place.join("link/socket")).is_err());
+        assert!(socket_at(&place.join("real")).is_err());
+        assert!(mounted(Path::new("/proc")).is_ok());
+        for name in ["root/proc", "proc", "real"] {
+            assert!(mounted(&place.join(name)).is_err(), "{name}");
+        }
     }
 }

@@ -24,10 +24,10 @@ use pando_kernel::mount::overlay;
 use pando_kernel::mount::{Attributes, Tree, mounts, mounts_of};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstatvfs, openat2};
+use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -188,13 +188,15 @@ fn show_socket(path: &Path, root: &Tree) -> Result<(), CallError> {
     let what = || format!("showing the socket {}", path.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let below = path.strip_prefix("/").unwrap_or(path);
-    let socket = openat2(CWD, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
+    // No link was on the way when that was planned.
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let socket = openat2(CWD, below, flags, Mode::empty(), within).context(what)?;
     // Whoever put something else in its place meanwhile leads nobody to another file, which would be written to at
     // once.
     if FileType::from_raw_mode(rustix::fs::fstat(&socket).context(what)?.st_mode) != FileType::Socket {
         return Ok(());
     }
-    let place = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
+    let place = openat2(root, below, flags, Mode::empty(), within).context(what)?;
     Tree::clone_at(&socket)?.attach_over(&place)
 }
 
@@ -212,14 +214,19 @@ fn show(fixture: &Fixture, root: &Tree) -> Result<(), CallError> {
     // The root has been mounted over: paths lead into the view, where nothing is mounted yet, and `..` of the root is
     // the root. What is to be shown is reached by the directory that the process is in, which is still the old root.
     let below = fixture.at.strip_prefix("/").unwrap_or(&fixture.at);
-    let tree = match Tree::clone_of(below, true) {
+    let (flags, what) =
+        (OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, || format!("showing {}", fixture.at.display()));
+    let source = match openat2(CWD, below, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         // A file that was mounted there has been removed since from where it came from: it is out of everybody's reach
         // but of those who have it open.
-        Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(()),
-        tree => tree?,
+        Err(Errno::NOENT) => return Ok(()),
+        source => source.context(what)?,
     };
+    let tree = Tree::clone_below(source)?;
     if fixture.how == How::ReadOnly {
         tree.set_attributes(true, Attributes::MOUNT_ATTR_RDONLY)?;
     }
-    attach(&tree, root.as_fd(), below)
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let place = openat2(root, below, flags, Mode::empty(), within).context(what)?;
+    tree.attach_over(place)
 }

@@ -16,21 +16,32 @@ use crate::tree::protection::Protection;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Has such files replaced, of all that were changed.
+/// Has such files replaced, of all that were changed. Those that can be written to are put into `open`, where that is
+/// asked for: as long as they are open for it, nobody can execute them, or take a lease on them.
 ///
 /// # Errors
 ///
 /// Where one has several names, which a new file would not have; where one cannot be written to for a reason that is
 /// none of those.
-pub(crate) fn replace_executed(live: &Tree, root: &mut Node, indexed: &mut [Indexed]) -> Result<(), WalkError> {
+pub(crate) fn replace_executed(
+    live: &Tree,
+    root: &mut Node,
+    indexed: &mut [Indexed],
+    mut open: Option<&mut Vec<OwnedFd>>,
+) -> Result<(), WalkError> {
     let begun = Instant::now();
     loop {
-        let mut search = Search { live, leases: 0, is_last: begun.elapsed() > PATIENCE };
+        let is_last = begun.elapsed() > PATIENCE;
+        let mut search = Search { live, leases: 0, is_last, open: open.is_some().then(Vec::new) };
         search.node(root)?;
         indexed.iter_mut().try_for_each(|one| search.file(&one.path, &mut one.file))?;
         if search.leases == 0 || search.is_last {
+            if let (Some(open), Some(found)) = (&mut open, search.open) {
+                open.extend(found);
+            }
             return Ok(());
         }
         std::thread::sleep(PAUSE);
@@ -50,6 +61,8 @@ struct Search<'a> {
     leases: usize,
     /// Whether those are replaced, too.
     is_last: bool,
+    /// Those that can be written to, where they are to stay open.
+    open: Option<Vec<OwnedFd>>,
 }
 
 impl Search<'_> {
@@ -69,7 +82,12 @@ impl Search<'_> {
             Ok((names, Written::of(&CallPath::of(object)?)?))
         });
         match found {
-            Ok((_, Written::InPlace)) => Ok(()),
+            Ok((_, Written::InPlace(file))) => {
+                if let Some(open) = &mut self.open {
+                    open.push(file);
+                }
+                Ok(())
+            }
             Ok((_, Written::Leased)) if !self.is_last => {
                 self.leases += 1;
                 Ok(())
@@ -89,9 +107,9 @@ impl Search<'_> {
 }
 
 /// Whether a file can be written to.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
-    InPlace,
+    /// It is open for that.
+    InPlace(OwnedFd),
     /// It is a program that is being run (ETXTBSY).
     NotWhileRun,
     /// Others have a lease on it (EAGAIN), which is being broken.
@@ -106,7 +124,7 @@ impl Written {
     fn of(file: &CallPath) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::open(file.text.as_c_str(), flags, Mode::empty()) {
-            Ok(_) => Ok(Self::InPlace),
+            Ok(file) => Ok(Self::InPlace(file)),
             Err(Errno::AGAIN) => Ok(Self::Leased),
             Err(Errno::TXTBSY) => Ok(Self::NotWhileRun),
             Err(Errno::PERM) if !Protection::of(file)?.is_none() => Ok(Self::Untold),

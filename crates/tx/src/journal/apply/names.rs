@@ -72,7 +72,7 @@ impl Apply {
         let (directory, to) = self.place_to_change(at)?;
         self.keep_replaced(at, over)?;
         if self.within.is_some() {
-            return self.put_for_user((from, name), (directory.as_fd(), to), at, over);
+            return self.put_for_user((from, name), (directory.as_fd(), to), over);
         }
         if self.target.is_some() || !self.again || !self.is_anothers(at, over)? {
             let armed = if over.is_some() { self.armed(at, 0)? } else { None };
@@ -89,23 +89,6 @@ impl Apply {
         self.keep_theirs(directory.as_fd(), to)?;
         step();
         Ok(rustix::fs::renameat(from, name, &*directory, to)?)
-    }
-
-    /// The same for a user: what others have put there is not moved away, but left, and what was to come is not put
-    /// there.
-    fn put_for_user(
-        &self,
-        (from, name): (BorrowedFd<'_>, &OsStr),
-        (directory, to): (BorrowedFd<'_>, &OsStr),
-        at: &TreePath,
-        over: Option<Replaced>,
-    ) -> io::Result<()> {
-        let is_replaced = match (self.live.look_ident(at)?, over) {
-            (Some((_, ino)), Some(over)) => ino == over.ino && !self.is_younger(at, over.changed)?,
-            (_, None) | (None, _) => false,
-        };
-        let flags = if is_replaced { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        Ok(rustix::fs::renameat_with(from, name, directory, to, flags)?)
     }
 
     /// Gives what a rename is about to take the place of another name, where that is kept. One that has as many names
@@ -226,6 +209,10 @@ impl Apply {
     /// Keeps a copy of a file that others have appended to while its new content came, before it is cut.
     pub(super) fn keep_appended(&self, (new, to): (&File, &File), target: &OpTarget, before: i64) -> io::Result<()> {
         let OpTarget::Known { at, .. } = target else { return Ok(()) };
+        // Of what a user's commit overwrites, root makes no copies: nobody has judged the directory that `at` leads to.
+        if self.within.is_some() {
+            return Ok(());
+        }
         let (comes, stat) = (rustix::fs::fstat(new)?, rustix::fs::fstat(to)?);
         if self.progress.since().is_none() || self.target.is_some() || stat.st_size <= before.max(comes.st_size) {
             return Ok(());
@@ -259,8 +246,12 @@ impl Apply {
     /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was
     /// there before a recovery, and what they made has got its number.
     pub(super) fn is_younger(&self, at: &TreePath, moment: Moment) -> io::Result<bool> {
-        let object = self.live.object(at)?;
-        let told = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+        self.is_born_after(self.live.object(at)?, moment)
+    }
+
+    /// The same for an open object.
+    pub(super) fn is_born_after(&self, object: impl AsFd, moment: Moment) -> io::Result<bool> {
+        let told = rustix::fs::statx(object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
         let born = Moment { seconds: told.stx_btime.tv_sec, nanoseconds: told.stx_btime.tv_nsec };
         Ok(self.target.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
     }
@@ -281,7 +272,7 @@ fn was_written(stat: &Stat, since: Moment) -> bool {
 
 /// Moves something to a name of a directory that is free: `first`, if one is given, or one that tells what it was
 /// called there. Where it is gone there is nothing to do.
-fn beside(
+pub(super) fn beside(
     (from, old): (BorrowedFd<'_>, &OsStr),
     (directory, name): (BorrowedFd<'_>, &OsStr),
     first: Option<&OsStr>,

@@ -1,12 +1,13 @@
 //! What the kernel says of a user's rights, by a thread that has them.
 
+use super::STICKY;
 use crate::journal::commit_error::CommitError;
 use crate::tree::attributes::SET_IDS;
+use crate::tree::identity::{Directories, Identity};
 use crate::tree::path::TreePath;
 use pando_kernel::process::user_rights::{UserIds, may};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -63,14 +64,14 @@ impl<'a> Asking<'a> {
     }
 
     /// Asks the kernel, by a thread with the user's rights; the directories that names come to and go from.
-    pub(super) fn judge(&self, needs: &[Need]) -> Result<BTreeSet<u64>, CommitError> {
-        let mut directories = BTreeSet::new();
+    pub(super) fn judge(&self, needs: &[Need]) -> Result<Directories, CommitError> {
+        let mut directories = Directories::new();
         for (right, at) in needs {
             let judged = match right {
                 Right::Names(parent) => self.directory(parent).and_then(|(found, stat)| {
                     may(&found, WRITE | SEARCH)?;
                     is_unprotected(&found)?;
-                    directories.insert(stat.st_ino);
+                    directories.insert(stat.st_ino, Identity::of(&found)?);
                     Ok(())
                 }),
                 Right::Removal(path) => self.may_go(path, &mut 0),
@@ -121,7 +122,6 @@ impl<'a> Asking<'a> {
 
     /// Whether what is in a directory may go from there: in one that is sticky what is the user's, or in his own.
     fn is_not_kept(&self, (found, stat, around): (&OwnedFd, &Stat, &Stat)) -> io::Result<()> {
-        const STICKY: u32 = 0o1000;
         let is_his = [stat.st_uid, around.st_uid].contains(&self.user.uid);
         if around.st_mode & STICKY != 0 && !is_his {
             return Err(Errno::PERM.into());

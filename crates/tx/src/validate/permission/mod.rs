@@ -18,20 +18,25 @@ use crate::journal::commit_error::CommitError;
 use crate::state::overlay_part::OverlayPart;
 use crate::tree::attributes::{Attributes, CAPABILITIES, SET_IDS, Which};
 use crate::tree::confined::{CallPath, Tree};
+use crate::tree::identity::{Directories, Identity};
 use crate::tree::path::TreePath;
 use crate::tree::xattr;
 use pando_kernel::process::user_rights::UserIds;
 use rustix::fs::{FileType, Stat};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
+
+/// In a directory: what is in it goes by the hands of its owner alone.
+const STICKY: u32 = 0o1000;
 
 /// Set-group-id alone.
 const SET_GROUP: u32 = 0o2000;
 
-/// Fails where the user could not have done what the steps do on their part; the directories, by their inodes, that
-/// names may come to and go from.
-pub(crate) fn judge(user: &UserIds, part: &OverlayPart, steps: &Steps) -> Result<BTreeSet<u64>, CommitError> {
+/// Fails where the user could not have done what the steps do on their part; the directories that names may come to and
+/// go from.
+pub(crate) fn judge(user: &UserIds, part: &OverlayPart, steps: &Steps) -> Result<Directories, CommitError> {
     let failed = |source| CommitError::Prepare { what: format!("looking at {}", part.live.display()), source };
     let judge = Judge::new(user, part, steps).map_err(failed)?;
     let needs = judge.needs(steps)?;
@@ -52,7 +57,7 @@ struct Judge<'a> {
     /// Where directories were that get another place.
     moved: HashMap<&'a TreePath, &'a TreePath>,
     /// Files that were put aside, by their numbers.
-    aside: HashMap<u32, &'a crate::tree::identity::Identity>,
+    aside: HashMap<u32, &'a Identity>,
 }
 
 impl<'a> Judge<'a> {
@@ -251,9 +256,16 @@ impl<'a> Judge<'a> {
         {
             return Err(self.refused(&at, why));
         }
+        if stat.st_uid == self.user.uid {
+            return Ok(());
+        }
         // A directory's time changes with its names, whose rights are looked at by themselves.
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        if stat.st_uid != self.user.uid && !is_directory {
+        let has_others = which != Which::TimeAlone && old.xattrs != new.xattrs;
+        if is_directory && has_others && stat.st_mode & STICKY != 0 {
+            return Err(self.refused(&at, "it is not yours"));
+        }
+        if !is_directory || has_others {
             needs.push((Right::Content(object), at));
         }
         Ok(())
@@ -304,17 +316,32 @@ impl<'a> Judge<'a> {
         gains_group.then_some("it would run with the rights of a group that you are not in")
     }
 
-    /// The directories that the commit itself makes and brings, by their inodes.
-    fn brought(&self, steps: &Steps) -> io::Result<Vec<u64>> {
-        let stage = self.part.stage();
-        let of = |op: &Op| match op {
-            Op::MakeDirectory { slot, .. } => {
-                Some(rustix::fs::lstat(stage.join(slot.to_string())).map(|one| one.st_ino))
-            }
-            Op::Move { ino, directory: true, .. } | Op::Place { ino, directory: true, .. } => Some(Ok(*ino)),
-            _ => None,
+    /// The directories that the commit itself makes and brings.
+    fn brought(&self, steps: &Steps) -> io::Result<Vec<(u64, Identity)>> {
+        let made = |slot: u32| Tree::open(&self.part.stage())?.object(&TreePath::ROOT.join(slot.to_string().as_ref()));
+        let found = |tree: &Tree, path: &TreePath, ino: u64| {
+            let object = tree.object(path)?;
+            // Others have put something else in its place, which is not brought.
+            let is_it = tree.ident_of(&object, &rustix::fs::fstat(&object)?)? == ino;
+            if is_it { Ok(object) } else { Err(Errno::STALE.into()) }
         };
-        Ok(steps.change.iter().filter_map(of).collect::<rustix::io::Result<_>>()?)
+        let of = |op: &Op| {
+            Some(match op {
+                Op::MakeDirectory { slot, .. } => made(*slot),
+                Op::Move { at, ino, directory: true, .. } => found(&self.upper, at, *ino),
+                Op::Place { at, ino, directory: true, .. } => found(&self.live, self.moved.get(at)?, *ino),
+                _ => return None,
+            })
+        };
+        steps
+            .change
+            .iter()
+            .filter_map(of)
+            .map(|object| {
+                let object = object?;
+                Ok((rustix::fs::fstat(&object)?.st_ino, Identity::of(object)?))
+            })
+            .collect()
     }
 }
 

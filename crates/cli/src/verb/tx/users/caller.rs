@@ -13,6 +13,8 @@ pub(super) struct Caller {
     pub(super) ids: UserIds,
     pub(super) umask: u32,
     pub(super) nice: i32,
+    /// How soon the kernel ends it for want of memory (/proc/PID/oom_score_adj).
+    pub(super) oom_score: i32,
     pub(super) limits: Vec<(u32, u64, u64)>,
 }
 
@@ -28,21 +30,31 @@ impl Caller {
         if pidfd::has_ended(&process) {
             bail!("the process that asks has ended");
         }
-        let (restraint, umask, nice, limits) = looked.context("cannot look at the process that asks")?;
+        let Looked { restraint, umask, nice, oom_score, limits } =
+            looked.context("cannot look at the process that asks")?;
         if let Some(what) = restraint {
             bail!("the process that asks {what}, and what it may not do no transaction does for it");
         }
-        Ok(Self { ids, umask, nice, limits })
+        Ok(Self { ids, umask, nice, oom_score, limits })
     }
 }
 
-type Looked = (Option<String>, u32, i32, Vec<(u32, u64, u64)>);
+/// What /proc and the kernel say of it.
+struct Looked {
+    restraint: Option<String>,
+    umask: u32,
+    nice: i32,
+    oom_score: i32,
+    limits: Vec<(u32, u64, u64)>,
+}
 
 fn look(pid: i32) -> std::io::Result<Looked> {
     let status = process::read(pid, "status")?;
     let umask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
     let nice = getpriority_process(Pid::from_raw(pid))?;
-    Ok((restraint::of(pid)?, umask.unwrap_or(0o077), nice, limits_of(pid)?))
+    let oom_score = process::read(pid, "oom_score_adj")?.trim().parse().unwrap_or(0);
+    let (restraint, limits) = (restraint::of(pid)?, limits_of(pid)?);
+    Ok(Looked { restraint, umask: umask.unwrap_or(0o077), nice, oom_score, limits })
 }
 
 /// A kernel that is older than Linux 6.5 says no more than the pid that it was.

@@ -40,6 +40,7 @@ pub(in super::super) fn run(run: &Run, root: &StateRoot) -> anyhow::Result<u8> {
         };
         let Answer::End { code, line, again, failed } = answer;
         drop(feeding);
+        conversation::wait_for_end(&connection);
         if again && retries < run.retry {
             eprintln!("pando: {line}; running it again ({} of {})", retries + 1, run.retry);
             std::thread::sleep((begun.elapsed() / 3).min(LONGEST_PAUSE));

@@ -16,6 +16,9 @@ const PIECE: usize = 32 << 10;
 /// How long a request may take to come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the other end may take to go after its answer.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// The longest line that is answered.
 const LONGEST_LINE: usize = 8 << 10;
 
@@ -70,6 +73,12 @@ pub(super) fn answer(connection: impl AsFd, answer: &Answer) -> anyhow::Result<(
     let bytes = serde_json::to_vec(&short).context("cannot write the answer down")?;
     rustix::io::ioctl_fionbio(connection.as_fd(), true).context("cannot answer")?;
     packet::send(connection, &bytes, &[]).context("cannot answer")
+}
+
+/// Waits until the other end has gone, a moment at most: whoever asks again at once is to have his turn.
+pub(super) fn wait_for_end(connection: impl AsFd) {
+    let deadline = Instant::now() + LAST_WORDS;
+    while received(connection.as_fd(), &mut [0; 64], deadline).is_ok_and(|(length, _)| length > 0) {}
 }
 
 /// Receives an answer; nothing where the other end has gone.

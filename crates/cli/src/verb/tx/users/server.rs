@@ -3,14 +3,17 @@
 use super::allowed::Allowed;
 use super::conversation;
 use super::request::Answer;
+use super::worker::UNFINISHED;
 use crate::complaint::OWN_FAILURE;
 use crate::state_root::StateRoot;
 use crate::verb::tx::settings::{self, UsersSettings};
 use anyhow::{Context, ensure};
 use pando_kernel::file::lock::FileLock;
+use pando_kernel::file::trusted_directory::TrustedDirectory;
 use pando_kernel::process::user_rights::peer;
 use pando_kernel::socket::packet;
 use pando_tx::StateDirectory;
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{SocketFlags, accept_with};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -70,9 +73,9 @@ impl Serve {
             !settings.users.is_empty(),
             "nobody but root may have transactions. Name those who may in pando.toml: [transactions] users = [\"alice\", \"@staff\"]"
         );
-        root.make_run().context("cannot make the directory that the socket lies in")?;
-        let lock = FileLock::try_take(&root.run().join("tx-users.lock")).context("cannot lock the socket")?;
-        let _lock = lock.context("users' transactions are served already")?;
+        let run = root.make_run().context("cannot make the directory that the socket lies in")?;
+        let _lock =
+            locked(&run).context("cannot lock the socket")?.context("users' transactions are served already")?;
         let socket = listen(&super::socket(root))?;
         // What the workers of a former server have left.
         pando_tx::recover(home).context("cannot recover what a former server left")?;
@@ -90,6 +93,15 @@ impl Serve {
             }
         }
     }
+}
+
+/// What only one server has. Whoever could open the file could lock it, so that there would be none.
+fn locked(run: &TrustedDirectory) -> anyhow::Result<Option<FileLock>> {
+    let private = Mode::RUSR | Mode::WUSR;
+    let file = run.file("tx-users.lock", OFlags::CREATE | OFlags::WRONLY, private)?;
+    // One that was made by an earlier version was open to all.
+    rustix::fs::fchmod(&file, private)?;
+    Ok(FileLock::try_on(file)?)
 }
 
 /// A socket that everybody may connect to; who may have more is asked by the kernel's word on who that is.
@@ -119,10 +131,13 @@ fn take_in(root: &StateRoot, home: &StateDirectory, running: &Running, connectio
     };
     let (root, home) = (root.clone(), home.clone());
     let work = move || {
+        let end = connection.try_clone();
         if let Err(error) = work(&root, &home, connection) {
             eprintln!("pando: {}", crate::complaint::sentences(&error));
         }
         drop(turn);
+        // Whoever has asked sees by that that his turn is over, and can ask again.
+        drop(end);
     };
     if let Err(error) = std::thread::Builder::new().name("pando-worker".into()).spawn(work) {
         eprintln!("pando: cannot start a thread for a user's transaction: {error}");
@@ -154,7 +169,7 @@ fn work(root: &StateRoot, home: &StateDirectory, connection: OwnedFd) -> anyhow:
     let mut worker = command.spawn().context("cannot start a worker for a user's transaction")?;
     drop(command);
     let status = worker.wait().context("cannot wait for a worker")?;
-    if status.signal().is_some() {
+    if status.signal().is_some() || status.code() == Some(UNFINISHED.into()) {
         pando_tx::recover(home).context("cannot recover what a worker left")?;
     }
     Ok(())

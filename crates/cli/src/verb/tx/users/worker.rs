@@ -14,10 +14,10 @@ use anyhow::{Context, bail, ensure};
 use pando_front::{Passage, passage};
 use pando_kernel::process::user_rights::AsUser;
 use pando_tx::{
-    Attempt, CommitRequest, Ended, HostGate, Memory, Network, Passed, Reached, Rest, Running, Selection, StartError,
-    StateDirectory, Transaction, TxName, Watch, WhenUnsupported,
+    Attempt, CommitError, CommitRequest, EndError, Ended, HostGate, Memory, Network, Passed, Reached, Rest, Running,
+    Selection, StartError, StateDirectory, Transaction, TxName, Watch, WhenUnsupported,
 };
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// What the kernel keeps of a file in memory takes about so much room: as many files there may be.
 const ROOM_OF_FILE: u64 = 4096;
+
+/// The exit code of a worker whose commit is not in place yet.
+pub(super) const UNFINISHED: u8 = 3;
 
 /// Its standard input is the connection that a user has made.
 #[derive(Debug, clap::Args)]
@@ -39,14 +42,24 @@ impl Work {
         let connection = std::io::stdin().as_fd().try_clone_to_owned().context("there is no connection")?;
         let null = File::open("/dev/null").context("cannot open /dev/null")?;
         rustix::stdio::dup2_stdin(&null).context("cannot close the connection to commands")?;
+        raise_limit_of_descriptors();
+        let mut code = 0;
         let end = attempt(root, home, &connection).unwrap_or_else(|error| {
+            if is_unfinished(&error) {
+                code = UNFINISHED;
+            }
             let line = crate::complaint::sentences(&error);
             Answer::End { code: OWN_FAILURE, line, again: false, failed: true }
         });
         // Who does not listen any more is told nothing.
         let _ = conversation::answer(&connection, &end);
-        Ok(0)
+        Ok(code)
     }
+}
+
+/// Whether an attempt has failed behind its commit point.
+fn is_unfinished(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(EndError::Commit(CommitError::Unfinished(_))))
 }
 
 /// What came of the command.
@@ -59,7 +72,7 @@ struct Came {
 
 fn attempt(root: &StateRoot, home: &StateDirectory, connection: &OwnedFd) -> anyhow::Result<Answer> {
     let begun = Instant::now();
-    let Caller { ids, umask, nice, limits } = Caller::of(connection)?;
+    let Caller { ids, umask, nice, oom_score, limits } = Caller::of(connection)?;
     ensure!(ids.uid != 0, "root has transactions of its own");
     let (request, stdio) = conversation::asked(connection)?;
     stdio.iter().try_for_each(leads_nowhere)?;
@@ -85,7 +98,8 @@ fn attempt(root: &StateRoot, home: &StateDirectory, connection: &OwnedFd) -> any
     let network = if refuses_network { Network::Refuse } else { Network::Pass };
     let stdio = stdio.map(|descriptor| Some(File::from(descriptor)));
     let limit = timeout.map(|limit| Duration::from_millis(limit).saturating_sub(begun.elapsed()));
-    let came = match transaction.start_as(plan, &command, stdio, network, Some(user)) {
+    let started = with_oom_score(oom_score, || transaction.start_as(plan, &command, stdio, network, Some(user)));
+    let came = match started {
         Ok(running) => follow(transaction, running, connection, limit, durable)?,
         Err(error) => cannot_start(transaction, error)?,
     };
@@ -98,6 +112,25 @@ fn attempt(root: &StateRoot, home: &StateDirectory, connection: &OwnedFd) -> any
     let report =
         Report { outcome, time: begun.elapsed(), retries, alone: false, ended, read_only, ignored: &[], passed };
     Ok(Answer::End { code, line: report.to_string(), again, failed })
+}
+
+/// Starts the command, which the kernel is to end for want of memory as soon as whoever has asked for it, and not as
+/// late perhaps as the server. The worker is as it was after that.
+fn with_oom_score<T>(score: i32, start: impl FnOnce() -> T) -> T {
+    const OWN: &str = "/proc/self/oom_score_adj";
+    let before = std::fs::read_to_string(OWN);
+    // A server that may not have it lower has it as it is.
+    let _ = std::fs::write(OWN, score.to_string());
+    let started = start();
+    let _ = before.and_then(|before| std::fs::write(OWN, before));
+    started
+}
+
+/// All that this process may have open at once: what a commit writes to stays open until that is done. The command has
+/// its caller's limits.
+fn raise_limit_of_descriptors() {
+    let now = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
 }
 
 /// Through a directory, or an open path, a command would reach past its view.
