@@ -36,7 +36,8 @@ impl Choice {
                 "--selection" => choice.selection = true,
                 "--unshown" => {
                     let file = words.next().ok_or("--unshown is given without a file")?;
-                    let names = unshown::read(file.as_ref()).map_err(|error| format!("reading {file} failed: {error}"))?;
+                    let names =
+                        unshown::read(file.as_ref()).map_err(|error| format!("reading {file} failed: {error}"))?;
                     choice.unshown = Some(names);
                 }
                 _ => rest.push(word),
@@ -97,7 +98,9 @@ mod tests {
     fn what_was_not_shown_elsewhere_runs_with_what_runs_there_anyhow() {
         let choice = Choice { unshown: Some(vec!["x::skipped".to_owned()]), ..Choice::default() };
         let taken = |name, tags| choice.takes(&Case::new(name, |_| {}).tags(tags));
-        assert!(taken("x::skipped", &[Tag::Vm]) && taken("x::y", &[Tag::VmAlone]) && taken("x::y", &[Tag::BeforeReboot]));
+        assert!(
+            taken("x::skipped", &[Tag::Vm]) && taken("x::y", &[Tag::VmAlone]) && taken("x::y", &[Tag::BeforeReboot])
+        );
         assert!(taken(SELECTION[0], &[]) && !taken("x::y", &[Tag::Vm]) && !taken("x::y", &[Tag::AfterReboot]));
         let words = ["pando-tests", "--unshown"].map(str::to_owned);
         assert!(Choice::read(words.into_iter()).is_err(), "the file is missing");

@@ -431,7 +431,8 @@ mod tests {
         std::fs::write(file.path(), "user = \"a\"\nuser_namespace = false\ncommand = [\"x\"]\n[env]\nA = \"1\"\n")
             .unwrap();
         let path = file.path().to_str().unwrap();
-        let spec = options(&["--spec", path, "-u", "b", "-e", "B=2"]).unwrap().into_spec(&root(), vec!["y".into()]).unwrap();
+        let spec =
+            options(&["--spec", path, "-u", "b", "-e", "B=2"]).unwrap().into_spec(&root(), vec!["y".into()]).unwrap();
         assert_eq!((spec.user.as_deref(), spec.user_namespace), (Some("b"), false));
         assert_eq!((spec.command, spec.env.len()), (vec!["y".to_owned()], 2));
     }

@@ -52,11 +52,6 @@ impl Claims {
     pub(crate) fn withdraw(&mut self, slot: u32) {
         self.ports.remove(&slot);
     }
-
-    /// The addresses that networks have which were made by name.
-    pub(crate) fn taken(&self) -> Vec<Subnet> {
-        self.subnets.values().copied().collect()
-    }
 }
 
 #[cfg(test)]

@@ -55,6 +55,13 @@ pub(super) fn force(device: &str) -> io::Result<()> {
     if path(&name).exists() { set(&name, "1") } else { Ok(()) }
 }
 
+/// Has a port of a bridge take no part in IPv6 itself: what a guest says there, such as that it is a router, is for the
+/// bridge alone.
+pub(super) fn silence(port: &str) -> io::Result<()> {
+    let name = format!("net/ipv6/conf/{port}/disable_ipv6");
+    if path(&name).exists() { set(&name, "1") } else { Ok(()) }
+}
+
 fn path(name: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(name)
 }
