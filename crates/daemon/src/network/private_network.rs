@@ -430,7 +430,7 @@ impl Work {
         let subnet = subnets::decide(&self.definition, &self.settings, &self.claims().subnets)?;
         let turned = match self.definition.internal {
             true => Turned::default(),
-            false => self.claims().forward(&self.definition.tag, Turned::needed),
+            false => self.claims().forward(&self.definition.tag, Turned::needed)?,
         };
         let standing = Standing { subnet, turned, boot: Some(record::boot()) };
         // From here on whoever finds it half made takes it back.

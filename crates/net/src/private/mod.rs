@@ -63,7 +63,7 @@ impl Private {
     }
 
     /// Makes what all guests need: the tables and the bridge. What an earlier process left is made anew, with no guest
-    /// in it. Where forwarding is to be `turned` on, the devices that the host has now stay apart.
+    /// in it. Where forwarding is to be `turned` on, the devices that the host had before stay apart.
     ///
     /// # Errors
     ///
@@ -107,10 +107,7 @@ impl Private {
 
     /// The tables without guests.
     fn base(&self, turned: &Turned, devices: &[Device]) -> String {
-        let is_hosts = |name: &String| name != "lo" && !Names::is_of_a_network(name);
-        let names = devices.iter().map(|device| device.name.clone());
-        let apart: Vec<String> = names.filter(|name| turned.is_news() && is_hosts(name)).collect();
-        ruleset::base(&self.names, &self.subnet, self.internal, &apart)
+        ruleset::base(&self.names, &self.subnet, self.internal, &turned.apart(devices))
     }
 
     /// Whether the bridge is there. One that a process left without its address, or that others took it from, has it

@@ -120,8 +120,8 @@ impl Subnet {
         devices.iter().find(|device| device.addresses.iter().any(same))
     }
 
-    /// The first of these destinations that lies in it: what is sent there goes elsewhere. In one that is wider a network
-    /// can be, for whoever asks for it by name: the closer route is taken.
+    /// The first of these destinations that lies in it: what is sent there goes elsewhere. In one that is wider a
+    /// network can be, for whoever asks for it by name: the closer route is taken.
     pub fn routed<'a>(&self, routes: &'a [Destination]) -> Option<&'a Destination> {
         routes.iter().find(|route| route.to.length >= self.length && route.to.overlaps(self))
     }

@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::tables_that_others_remove_are_made_anew", flushed).needs(NEEDS),
     Case::new("private::the_next_daemon_makes_tables_anew", flushed_meanwhile).needs(NEEDS),
     Case::new("private::the_next_daemon_has_the_host_forward", forwards_again).needs(NEEDS),
+    Case::new("private::forwarding_that_others_rely_on_stays", relied_on).needs(NEEDS),
     Case::new("private::what_is_left_of_another_boot_goes", another_boot).needs(NEEDS),
     Case::new("private::addresses_that_the_host_routes_elsewhere_are_left_alone", routes).needs(NEEDS),
     Case::new("private::addresses_that_are_named_are_nobody_elses", named_addresses).needs(NEEDS),
@@ -172,6 +173,27 @@ fn forwards_again(sandbox: &Sandbox) {
     answers(&wire, "10.9.0.1", 8080, "a");
     sandbox.pando(["rm", "--force", "a"]).ok();
     eventually("the host forwards no longer", || forwards() == "0\n");
+}
+
+/// An engine of containers that starts later finds forwarding on, and leaves it so.
+fn relied_on(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    wire.host(["sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"]).ok();
+    let _a = server(sandbox, "a", &["--publish", "8080:80"], "80");
+    answers(&wire, "10.9.0.1", 8080, "a");
+    wire.host(["ip", "link", "add", "engine0", "type", "bridge"]).ok();
+    // What is made anew, and what comes later, keeps nothing apart that has come since.
+    process::kill(sandbox.daemon().expect("it runs"));
+    wire.pando(sandbox, ["ls"]).ok();
+    sandbox.pando(["network", "create", "front"]).ok();
+    let _b = server(sandbox, "b", &["--net", "front", "--publish", "8081:80"], "80");
+    answers(&wire, "10.9.0.1", 8081, "b");
+    let rules = wire.host(["nft", "list", "ruleset"]).ok();
+    assert!(rules.contains("\"h0\"") && !rules.contains("engine0"), "{rules}");
+    sandbox.pando(["rm", "--force", "a", "b"]).ok();
+    eventually("the tables go", || !wire.host(["nft", "list", "tables"]).ok().contains("pando_"));
+    sandbox.end_daemon();
+    assert_eq!(wire.host(["cat", "/proc/sys/net/ipv4/ip_forward"]).ok(), "1\n");
 }
 
 fn another_boot(sandbox: &Sandbox) {
