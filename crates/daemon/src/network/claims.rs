@@ -70,6 +70,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_turned_on_is_read_as_each_release_writes_it() {
+        for text in [r#"["net/ipv4/ip_forward"]"#, r#"{"switches":["net/ipv4/ip_forward"],"devices":["eth0"]}"#] {
+            let read: Turned = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::from_str::<Turned>(&serde_json::to_string(&read).unwrap()).unwrap(), read);
+            assert_ne!(read, Turned::default());
+        }
+    }
+
+    #[test]
     fn a_port_is_one_guests_whatever_network_it_is_on() {
         let mut claims = Claims::default();
         let port = [Published { ip: None, host: 80, guest: 1, udp: false }];

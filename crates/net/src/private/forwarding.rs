@@ -130,16 +130,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_earlier_releases_wrote_down_is_understood() {
-        let read = |text: &str| serde_json::from_str::<Turned>(text).unwrap();
-        let old = read(r#"["net/ipv4/ip_forward"]"#);
-        let eth0 = Device { index: 2, name: "eth0".into(), addresses: Vec::new() };
-        let bridge = Device { index: 3, name: "pb-abcde".into(), addresses: Vec::new() };
-        assert_eq!(old.apart(&[eth0.clone(), bridge]), ["eth0"]);
-        let new = Turned { devices: Some(vec!["wlan0".into()]), ..old.clone() };
-        assert_eq!(read(&serde_json::to_string(&new).unwrap()), new);
-        assert_eq!(new.apart(&[eth0.clone()]), ["wlan0"]);
-        assert_eq!(read(&serde_json::to_string(&old).unwrap()), old);
-        assert!(Turned { switches: Vec::new(), ..new }.apart(&[eth0]).is_empty());
+    fn the_devices_that_were_there_then_stay_apart() {
+        let old = Turned::from(Written::Switches(vec![FORWARD4.to_owned()]));
+        let device = |index, name: &str| Device { index, name: name.into(), addresses: Vec::new() };
+        let now = [device(1, "lo"), device(2, "eth0"), device(3, "pb-abcde"), device(4, "pv-abcde-1")];
+        assert_eq!(old.apart(&now), ["eth0"], "an earlier release has not said which");
+        let new = Turned { devices: Some(vec!["wlan0".into()]), ..old };
+        assert_eq!(new.apart(&now), ["wlan0"]);
+        assert!(Turned { switches: vec![FORCE6.into()], ..new }.apart(&now).is_empty(), "it was on before");
     }
 }
