@@ -5,7 +5,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, AddressScope,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -160,6 +160,27 @@ pub(crate) fn indexes() -> Result<Vec<u32>, CallError> {
         _ => None,
     };
     Ok(links.context(|| "listing network devices".into())?.into_iter().filter_map(index).collect())
+}
+
+/// The names of those that are bridges.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub(crate) fn bridges() -> Result<Vec<String>, CallError> {
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let links = netlink.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+    let is_bridge = |message: &LinkMessage| {
+        message.attributes.iter().any(|attribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => infos.contains(&LinkInfo::Kind(InfoKind::Bridge)),
+            _ => false,
+        })
+    };
+    let name = |message| match message {
+        RouteNetlinkMessage::NewLink(message) if is_bridge(&message) => device(message).map(|device| device.name),
+        _ => None,
+    };
+    Ok(links.context(|| "listing network devices".into())?.into_iter().filter_map(name).collect())
 }
 
 fn device(message: LinkMessage) -> Option<Device> {

@@ -334,6 +334,7 @@ const AREAS: &[&[Case]] = &[
     net::connection_kills::CASES,
     net::connections::CASES,
     net::host_mode::CASES,
+    net::guard::CASES,
     net::private::CASES,
     net::named::CASES,
     host_devices::CASES,

@@ -9,6 +9,7 @@ use crate::init::hooks::Hooks;
 use crate::init::prewarmed::Ready;
 use crate::launch::boot::{Task, boot};
 use crate::lifecycle::kill;
+use crate::network::named_networks;
 use crate::resources::admission::{self, Wish};
 use crate::state::daemon::Daemon;
 use crate::state::events::now;
@@ -41,6 +42,7 @@ pub(crate) async fn clone_all(
     let held = crate::store::images::find(daemon, image)?;
     let spec = identity.spec(&held);
     crate::network::address::check(&spec)?;
+    named_networks::check(daemon, &spec)?;
     // Before any of them is begun.
     admission::check_clones(daemon, image, &spec, names.len(), wish)?;
     let identity = Rc::new(identity);
@@ -100,6 +102,11 @@ pub(crate) async fn clone(
         Some(StandbyClone { root, forked, hooks, .. }) => (root, Some((forked, hooks))),
         None => (identity.root(&daemon.roots, held).await?, None),
     };
+    // It may have been removed meanwhile.
+    if let Err(fault) = named_networks::check(daemon, &spec) {
+        daemon.pool.discard(ready.init);
+        return Err(fault);
+    }
     let (forked, hooks) = ahead.unzip();
     let directory = daemon.places.guest(&name);
     let host_name = spec.hostname.clone().unwrap_or_else(|| name.to_string());

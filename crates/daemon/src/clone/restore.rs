@@ -5,7 +5,7 @@ use crate::clone::clone_guest;
 use crate::clone::identity::Identity;
 use crate::failure;
 use crate::lifecycle::remove;
-use crate::network::{address, connections};
+use crate::network::{address, connections, named_networks};
 use crate::state::daemon::Daemon;
 use crate::state::image::HeldImage;
 use crate::store::images;
@@ -18,6 +18,7 @@ pub(crate) async fn restore(daemon: &Rc<Daemon>, name: &str, replace: bool) -> R
     let held = images::find(daemon, name)?;
     let guest: GuestName = held.record.guest.parse().map_err(|error| failure::bad_name(&held.record.guest, &error))?;
     address::check(&held.record.spec)?;
+    named_networks::check(daemon, &held.record.spec)?;
     check(daemon, &held, &guest, replace)?;
     let frozen = images::wake(daemon, &held).await?;
     make_way(daemon, &held, &guest, replace).await?;

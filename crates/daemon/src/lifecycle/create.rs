@@ -54,7 +54,9 @@ pub(crate) async fn create(
     let made = layer(daemon, &name, &source, &spec, progress).await?;
     crash::point("create.layered");
     layers::complete(&mut spec, &made.suggested);
-    if let Err(fault) = check(&name, &spec).and_then(|()| free_port::choose(daemon, &mut spec)) {
+    // Its network may have been removed meanwhile.
+    let checked = check(&name, &spec).and_then(|()| named_networks::check(daemon, &spec));
+    if let Err(fault) = checked.and_then(|()| free_port::choose(daemon, &mut spec)) {
         crate::store::unused_layers::discard_layer(daemon, &made.name);
         return Err(fault);
     }

@@ -6,7 +6,7 @@ use crate::init::program::{ProgramRequest, program_request};
 use crate::launch::boot::{Task, boot};
 use crate::launch::mounts_below;
 use crate::lifecycle::create;
-use crate::network::free_port;
+use crate::network::{free_port, named_networks};
 use crate::state::daemon::Daemon;
 use crate::state::ending;
 use crate::state::events::now;
@@ -97,7 +97,9 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<Started, Fa
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     drop(lease);
-    let admitted = crate::resources::admission::check_guest(daemon, &guest);
+    // Its network may have been removed meanwhile; from here on that sees it.
+    let admitted = named_networks::check(daemon, &guest.spec.borrow());
+    let admitted = admitted.and_then(|()| crate::resources::admission::check_guest(daemon, &guest));
     let booted = match admitted {
         Ok(()) => boot(daemon, &guest, Task::Run(request), stdio, ready).await,
         Err(fault) => {

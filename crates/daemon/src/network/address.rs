@@ -53,7 +53,7 @@ pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: 
 }
 
 async fn connect(
-    private: &PrivateNetwork,
+    private: &Rc<PrivateNetwork>,
     guest: &Guest,
     spec: &Spec,
     (slot, first): (u32, &HeldProcess),

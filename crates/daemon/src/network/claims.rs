@@ -18,10 +18,10 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// What is on for a network because it stands. What the first has had to turn on stays on for the others.
-    pub(crate) fn forward(&mut self, tag: &str, needed: impl FnOnce() -> Turned) -> Turned {
-        let turned = self.forwarding.values().next().cloned().unwrap_or_else(needed);
+    pub(crate) fn forward<E>(&mut self, tag: &str, needed: impl FnOnce() -> Result<Turned, E>) -> Result<Turned, E> {
+        let turned = self.forwarding.values().next().cloned().map_or_else(needed, Ok)?;
         self.forwarding.insert(tag.to_owned(), turned.clone());
-        turned
+        Ok(turned)
     }
 
     /// Notes what an earlier daemon turned on.
@@ -52,11 +52,6 @@ impl Claims {
     pub(crate) fn withdraw(&mut self, slot: u32) {
         self.ports.remove(&slot);
     }
-
-    /// The addresses that networks have which were made by name.
-    pub(crate) fn taken(&self) -> Vec<Subnet> {
-        self.subnets.values().copied().collect()
-    }
 }
 
 #[cfg(test)]
@@ -67,11 +62,20 @@ mod tests {
     fn forwarding_stays_on_until_the_last_goes() {
         let mut claims = Claims::default();
         let on: Turned = serde_json::from_str(r#"["net/ipv4/ip_forward"]"#).unwrap();
-        assert_eq!(claims.forward("a", || on.clone()), on);
-        assert_eq!(claims.forward("b", || panic!("it is on already")), on);
+        assert_eq!(claims.forward::<()>("a", || Ok(on.clone())), Ok(on.clone()));
+        assert_eq!(claims.forward::<()>("b", || panic!("it is on already")), Ok(on.clone()));
         assert_eq!(claims.stop_forwarding("a"), None);
         assert_eq!(claims.stop_forwarding("a"), None);
         assert_eq!(claims.stop_forwarding("b"), Some(on));
+    }
+
+    #[test]
+    fn what_was_turned_on_is_read_as_each_release_writes_it() {
+        for text in [r#"["net/ipv4/ip_forward"]"#, r#"{"switches":["net/ipv4/ip_forward"],"devices":["eth0"]}"#] {
+            let read: Turned = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::from_str::<Turned>(&serde_json::to_string(&read).unwrap()).unwrap(), read);
+            assert_ne!(read, Turned::default());
+        }
     }
 
     #[test]

@@ -13,3 +13,4 @@ pub(crate) mod private_network;
 pub(crate) mod private_networks;
 pub(crate) mod settings;
 pub(crate) mod subnets;
+mod vigil;

@@ -7,13 +7,13 @@ use crate::failure;
 use crate::network::networks::NetworkError;
 use crate::network::private_network::PrivateNetwork;
 use crate::network::private_networks::PrivateNetworks;
-use crate::network::subnets;
+use crate::network::subnets::{self, Surroundings};
 use crate::state::daemon::Daemon;
 use crate::state::record;
 use pando_api::{Fault, FaultKind, NamedNetwork, Network, Spec, is_network_name};
 use pando_guest::Places;
 use pando_kernel::Context;
-use pando_net::device::{self, Device};
+use pando_net::device::Device;
 use pando_net::private::{self, Subnet};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -54,7 +54,6 @@ pub(crate) fn recorded(places: &Places) -> Vec<(String, NetworkRecord)> {
 
 /// Makes one.
 pub(crate) async fn make(daemon: &Rc<Daemon>, name: &str, subnet: Option<&str>, internal: bool) -> Result<(), Fault> {
-    let known = daemon.private.named();
     if !is_network_name(name) {
         let message = format!(
             "'{}' cannot be the name of a network: 1 to 63 letters, digits, '-', '_' and '.', beginning with a letter or digit, and no word for a kind of network such as host or bridge",
@@ -62,16 +61,20 @@ pub(crate) async fn make(daemon: &Rc<Daemon>, name: &str, subnet: Option<&str>, 
         );
         return Err(failure::bad(name, message));
     }
+    let surroundings = tokio::task::spawn_blocking(Surroundings::look).await;
+    let surroundings = surroundings.map_err(|error| failure::bad(name, format!("failed inside Pando: {error}")))?;
+    let surroundings = surroundings.map_err(|error| failure::call("looking at this host's networks", name, &error))?;
+    // From here on at once: another may be made at the same time.
+    let known = daemon.private.named();
     if known.iter().any(|(other, ..)| other == name) || path(&daemon.places, name).exists() {
         let message = format!("there is a network '{name}' already; 'pando network rm {name}' removes it");
         return Err(failure::bad(name, message));
     }
-    let devices = tokio::task::spawn_blocking(device::devices).await;
-    let devices = devices.map_err(|error| failure::bad(name, format!("failed inside Pando: {error}")))?;
-    let devices = devices.map_err(|error| failure::call("looking at this host's networks", name, &error))?;
-    let tag = free_tag(&daemon.private, name, &devices);
+    let tag = free_tag(&daemon.private, name, &surroundings.devices);
+    let usual = daemon.private.configured();
+    let chosen = choose(&known, usual, (subnet, &tag), &surroundings);
     let record = NetworkRecord {
-        subnet: choose(&known, subnet, &tag, &devices).map_err(|error| failure::bad(name, error.to_string()))?,
+        subnet: chosen.map_err(|error| failure::bad(name, error.to_string()))?,
         created: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0)),
@@ -89,18 +92,26 @@ pub(crate) async fn make(daemon: &Rc<Daemon>, name: &str, subnet: Option<&str>, 
 
 type Known = (String, NetworkRecord, Rc<PrivateNetwork>);
 
-/// The addresses of one that is being made: those that its user names, if nobody has them.
-fn choose(known: &[Known], named: Option<&str>, tag: &str, devices: &[Device]) -> Result<Subnet, NetworkError> {
-    let taken: Vec<Subnet> = known.iter().map(|(_, record, _)| record.subnet).collect();
+/// The addresses of one that is being made: those that its user names, if nobody has them. `usual` are those that
+/// pando.toml gives the network that needs no name.
+fn choose(
+    known: &[Known],
+    usual: Option<Subnet>,
+    (named, tag): (Option<&str>, &str),
+    surroundings: &Surroundings,
+) -> Result<Subnet, NetworkError> {
+    // Their own devices are there only while guests are.
+    let of_networks = known.iter().map(|(name, record, _)| (name.as_str(), record.subnet));
+    let mut of_networks = of_networks.chain(usual.map(|usual| ("private", usual)));
     let Some(named) = named else {
-        return Ok(private::choose_further(devices, &taken, subnets::seed(tag))?);
+        let taken: Vec<Subnet> = of_networks.map(|(_, its)| its).chain(surroundings.routed()).collect();
+        return Ok(private::choose_further(&surroundings.devices, &taken, subnets::seed(tag))?);
     };
     let subnet = named.parse::<Subnet>()?.with_six(subnets::seed(tag));
-    // Their own devices are there only while guests are.
-    if let Some((other, record, _)) = known.iter().find(|(_, record, _)| record.subnet.overlaps(&subnet)) {
-        return Err(NetworkError::Overlaps(subnet.to_string(), other.clone(), record.subnet.to_string()));
+    if let Some((other, its)) = of_networks.find(|(_, its)| its.overlaps(&subnet)) {
+        return Err(NetworkError::Overlaps(subnet.to_string(), other.to_owned(), its.to_string()));
     }
-    subnets::is_not_the_hosts(&subnet, devices)?;
+    surroundings.allow(&subnet)?;
     Ok(subnet)
 }
 
@@ -179,7 +190,10 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault>
     if let Some(message) = in_use() {
         return busy(message);
     }
-    network.close().await;
+    let vacated = network.vacate().await;
+    vacated.map_err(|error| {
+        Fault::new(FaultKind::Failed, name, format!("removing the devices of network '{name}' failed: {error}"))
+    })?;
     // Somebody may have come while its devices went.
     if let Some(message) = in_use() {
         return busy(message);

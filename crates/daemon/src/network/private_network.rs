@@ -16,6 +16,7 @@ use pando_kernel::Context;
 use pando_kernel::file::tree_removal::remove_tree;
 use pando_net::private::{self, Connection, Lease, Place, Private, Published, Subnet, Turned, names};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,6 +37,9 @@ const AWAY: &str = "away";
 struct Standing {
     subnet: Subnet,
     turned: Turned,
+    /// The boot in which it was made: after another there is nothing of it but this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
 }
 
 /// Addresses that are nobody else's while the guest that had them lies in an image: who sends to its connections is not
@@ -73,6 +77,8 @@ pub(crate) struct PrivateNetwork {
     settings: NetworkSettings,
     state: Arc<Mutex<State>>,
     claims: Arc<Mutex<Claims>>,
+    /// Whether somebody sees to it that it stays guarded.
+    pub(super) watched: Cell<bool>,
 }
 
 /// A guest that is to be connected.
@@ -88,7 +94,8 @@ pub(crate) struct Newcomer {
 
 impl PrivateNetwork {
     pub(crate) fn new(definition: Definition, settings: NetworkSettings, claims: &Arc<Mutex<Claims>>) -> Rc<Self> {
-        Rc::new(Self { definition, settings, state: Arc::default(), claims: Arc::clone(claims) })
+        let (claims, watched) = (Arc::clone(claims), Cell::default());
+        Rc::new(Self { definition, settings, state: Arc::default(), claims, watched })
     }
 
     /// A copy of the network's state for another thread.
@@ -102,7 +109,7 @@ impl PrivateNetwork {
     }
 
     /// Does something with the network on a thread where it may take its time.
-    async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Work) -> Result<T, NetworkError> + Send + 'static,
     ) -> Result<T, NetworkError> {
@@ -118,20 +125,23 @@ impl PrivateNetwork {
         images: BTreeSet<String>,
     ) -> Result<(), NetworkError> {
         self.blocking(move |work| work.adopt(&lives, &images)).await?;
+        self.watch();
         self.retire();
         Ok(())
     }
 
     /// Connects a guest to the private network.
-    pub(crate) async fn admit(&self, newcomer: Newcomer) -> Result<(), NetworkError> {
-        self.blocking(move |work| match newcomer.spec.link {
+    pub(crate) async fn admit(self: &Rc<Self>, newcomer: Newcomer) -> Result<(), NetworkError> {
+        let admitted = self.blocking(move |work| match newcomer.spec.link {
             Link::Macvlan => {
                 work.write_resolver(&newcomer)?;
                 macvlan::connect(&newcomer)
             }
             Link::Veth | Link::Netkit => work.admit(&newcomer),
-        })
-        .await
+        });
+        let admitted = admitted.await;
+        self.watch();
+        admitted
     }
 
     /// Takes back what a guest had; one that had nothing loses nothing.
@@ -175,9 +185,14 @@ impl PrivateNetwork {
 
     /// Removes everything if no guest needs it.
     pub(crate) async fn close(&self) {
-        if let Err(error) = self.blocking(Work::remove_unused).await {
+        if let Err(error) = self.vacate().await {
             tracing::warn!(%error, "removing the private network failed");
         }
+    }
+
+    /// The same. What cannot be removed is not forgotten.
+    pub(crate) async fn vacate(&self) -> Result<(), NetworkError> {
+        self.blocking(Work::remove_unused).await
     }
 
     /// A guest's addresses, for `inspect`. None if it is not on this network.
@@ -191,6 +206,11 @@ impl PrivateNetwork {
     /// Whether the host has devices for it.
     pub(crate) fn stands(&self) -> bool {
         self.work().locked().standing.is_some()
+    }
+
+    /// The addresses that pando.toml names, if it can be read.
+    pub(crate) fn configured(&self) -> Option<Subnet> {
+        self.settings.private.as_ref()?.parse().ok()
     }
 
     pub(crate) fn definition(&self) -> &Definition {
@@ -243,11 +263,38 @@ impl Work {
             return Ok(());
         }
         let standing: Standing = record::read_toml(&path)?;
-        let network = self.network(&standing);
+        let is_of_this_boot = standing.boot.as_ref().is_none_or(|boot| *boot == record::boot());
         state.standing = Some(standing.clone());
-        if !self.definition.internal {
+        if is_of_this_boot && !self.definition.internal {
             self.claims().forwards(&self.definition.tag, standing.turned.clone());
         }
+        if !is_of_this_boot || self.has_other_addresses(&standing.subnet) {
+            let removed = self.remove(&mut state);
+            // Nobody is to come to it.
+            state.standing = None;
+            return removed;
+        }
+        self.adopt_leases(&mut state);
+        // Killed before it was on.
+        standing.turned.on()?;
+        let network = self.whole(&state, &standing)?;
+        // What others may have changed of it while no daemon ran is not looked for, but made anew.
+        network.guard(&standing.turned, state.leases.values())?;
+        let gone: Vec<u32> = state.leases.keys().filter(|slot| !lives.contains(slot)).copied().collect();
+        gone.into_iter().try_for_each(|slot| self.release(&mut state, slot))?;
+        // Nobody is being frozen, nor comes back, any more.
+        let held: Vec<u32> = state.leases.values().filter(|lease| lease.held).map(|lease| lease.number).collect();
+        held.into_iter().try_for_each(|slot| self.open(&mut state, slot))?;
+        self.adopt_away(&mut state, images);
+        Ok(())
+    }
+
+    /// Whether it was made by an earlier network of this name.
+    fn has_other_addresses(&self, subnet: &Subnet) -> bool {
+        self.definition.subnet.is_some_and(|own| (own.four, own.length) != (subnet.four, subnet.length))
+    }
+
+    fn adopt_leases(&self, state: &mut State) {
         let entries = std::fs::read_dir(self.definition.directory.join(LEASES)).into_iter().flatten().flatten();
         for entry in entries {
             let lease: Lease = match record::read_toml(&entry.path()) {
@@ -262,17 +309,29 @@ impl Work {
             let _ = self.claims().publish(lease.number, &lease.names.join(" "), &lease.published);
             state.leases.insert(lease.number, lease);
         }
-        if !network.exists()? {
-            // Killed before it was whole, or while it was going.
-            network.make(&standing.turned)?;
+    }
+
+    /// The network, with all that it needs: what others have removed of it, or an earlier daemon had not made yet, is
+    /// made anew.
+    fn whole(&self, state: &State, standing: &Standing) -> Result<Private, NetworkError> {
+        let network = self.network(standing);
+        if !network.is_guarded()? {
+            network.guard(&standing.turned, state.leases.values())?;
         }
-        let gone: Vec<u32> = state.leases.keys().filter(|slot| !lives.contains(slot)).copied().collect();
-        gone.into_iter().try_for_each(|slot| self.release(&mut state, slot))?;
-        // Nobody is being frozen, nor comes back, any more.
-        let held: Vec<u32> = state.leases.values().filter(|lease| lease.held).map(|lease| lease.number).collect();
-        held.into_iter().try_for_each(|slot| self.open(&mut state, slot))?;
-        self.adopt_away(&mut state, images);
-        Ok(())
+        // Behind the tables, and never before them.
+        if !network.has_bridge()? {
+            network.make(&standing.turned)?;
+            standing.turned.on()?;
+            network.guard(&standing.turned, state.leases.values())?;
+        }
+        Ok(network)
+    }
+
+    /// Makes anew what others have removed, where the network stands. Blocking.
+    pub(super) fn restore(&self) -> Result<(), NetworkError> {
+        let state = self.locked();
+        let Some(standing) = &state.standing else { return Ok(()) };
+        self.whole(&state, standing).map(drop)
     }
 
     /// Guests that are away. One that runs did not come to be.
@@ -304,7 +363,7 @@ impl Work {
             .context(|| "making a place for who is away".into())?;
         record::write_toml(&self.away_path(image), &away)?;
         state.away.insert(image.to_owned(), away);
-        Ok(self.network(&standing).hold(&lease)?)
+        Ok(self.whole(&state, &standing)?.hold(&lease)?)
     }
 
     /// Lets it through, to a guest that is back or never went. Blocking.
@@ -322,12 +381,14 @@ impl Work {
     }
 
     fn open(&self, state: &mut State, slot: u32) -> Result<(), NetworkError> {
-        let (Some(standing), Some(lease)) = (state.standing.clone(), state.leases.get_mut(&slot)) else {
+        let (Some(standing), Some(mut lease)) = (state.standing.clone(), state.leases.get(&slot).cloned()) else {
             return Ok(());
         };
-        self.network(&standing).let_through(lease)?;
+        self.whole(state, &standing)?.let_through(&lease)?;
         lease.held = false;
-        Ok(record::write_toml(&self.lease_path(slot), lease)?)
+        record::write_toml(&self.lease_path(slot), &lease)?;
+        state.leases.insert(slot, lease);
+        Ok(())
     }
 
     fn forget(&self, image: &str) {
@@ -337,7 +398,7 @@ impl Work {
     fn admit(&self, newcomer: &Newcomer) -> Result<(), NetworkError> {
         let mut state = self.locked();
         let standing = self.stand(&mut state)?;
-        let network = self.network(&standing);
+        let network = self.whole(&state, &standing)?;
         let lease = self.lease(&state, &standing.subnet, newcomer)?;
         free_on_the_host(&lease)?;
         self.claims().publish(newcomer.slot, &newcomer.name, &lease.published)?;
@@ -366,12 +427,12 @@ impl Work {
         if let Some(standing) = &state.standing {
             return Ok(standing.clone());
         }
-        let subnet = subnets::decide(&self.definition, &self.settings, &self.claims().taken())?;
+        let subnet = subnets::decide(&self.definition, &self.settings, &self.claims().subnets)?;
         let turned = match self.definition.internal {
             true => Turned::default(),
-            false => self.claims().forward(&self.definition.tag, Turned::needed),
+            false => self.claims().forward(&self.definition.tag, Turned::needed)?,
         };
-        let standing = Standing { subnet, turned };
+        let standing = Standing { subnet, turned, boot: Some(record::boot()) };
         // From here on whoever finds it half made takes it back.
         state.standing = Some(standing.clone());
         let made = self.make(&standing);
@@ -417,7 +478,7 @@ impl Work {
         let Some(lease) = state.leases.remove(&slot) else { return Ok(()) };
         self.claims().withdraw(slot);
         if let Some(standing) = &state.standing {
-            self.network(standing).dismiss(&lease)?;
+            self.whole(state, standing)?.dismiss(&lease)?;
         }
         let _ = std::fs::remove_file(self.lease_path(slot));
         let _ = std::fs::remove_file(resolver_path(&self.definition.directory, slot));
@@ -428,10 +489,12 @@ impl Work {
     fn classify(&self, slot: u32, class: u32) -> Result<(), NetworkError> {
         let mut state = self.locked();
         let Some(standing) = state.standing.clone() else { return Ok(()) };
-        let Some(lease) = state.leases.get_mut(&slot) else { return Ok(()) };
-        self.network(&standing).classify(lease, class)?;
+        let Some(mut lease) = state.leases.get(&slot).cloned() else { return Ok(()) };
+        self.whole(&state, &standing)?.classify(&lease, class)?;
         lease.class = class;
-        Ok(record::write_toml(&self.lease_path(slot), lease)?)
+        record::write_toml(&self.lease_path(slot), &lease)?;
+        state.leases.insert(slot, lease);
+        Ok(())
     }
 
     fn write_names(&self, state: &State) -> Result<(), NetworkError> {
@@ -469,15 +532,20 @@ impl Work {
         if unused && state.standing.is_some() { self.remove(&mut state) } else { Ok(()) }
     }
 
+    /// What fails halfway stands still: whoever comes next makes it whole, or removes it.
     fn remove(&self, state: &mut State) -> Result<(), NetworkError> {
-        let Some(standing) = state.standing.take() else { return Ok(()) };
+        let Some(standing) = state.standing.clone() else { return Ok(()) };
         self.network(&standing).remove()?;
         // None that comes meanwhile is told that it is on, and finds it off.
         let mut claims = self.claims();
-        if let Some(turned) = claims.stop_forwarding(&self.definition.tag) {
-            turned.off()?;
+        if let Some(turned) = claims.stop_forwarding(&self.definition.tag)
+            && let Err(error) = turned.off()
+        {
+            claims.forwards(&self.definition.tag, turned);
+            return Err(error.into());
         }
         drop(claims);
+        state.standing = None;
         remove_tree(&self.definition.directory)
             .context(|| format!("removing {}", self.definition.directory.display()))?;
         Ok(())

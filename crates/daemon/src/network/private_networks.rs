@@ -7,7 +7,7 @@ use crate::network::private_network::{Definition, PrivateNetwork};
 use crate::network::settings::NetworkSettings;
 use pando_api::Spec;
 use pando_guest::Places;
-use pando_net::private::Place;
+use pando_net::private::{Place, Subnet};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -68,6 +68,11 @@ impl PrivateNetworks {
     /// The letters in the names of the usual one's devices.
     pub(crate) fn tag(&self) -> &str {
         &self.usual.definition().tag
+    }
+
+    /// The addresses that pando.toml gives the usual one.
+    pub(crate) fn configured(&self) -> Option<Subnet> {
+        self.usual.configured()
     }
 
     fn all(&self) -> Vec<Rc<PrivateNetwork>> {

@@ -4,38 +4,78 @@ use crate::network::networks::NetworkError;
 use crate::network::private_network::Definition;
 use crate::network::settings::NetworkSettings;
 use pando_api::Spec;
+use pando_kernel::CallError;
 use pando_net::device::{self, Device};
-use pando_net::private::{self, Subnet, SubnetError};
+use pando_net::private::{self, Destination, Subnet, SubnetError};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+/// What the host's own networks have of all addresses.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) devices: Vec<Device>,
+    routes: Vec<Destination>,
+}
+
+impl Surroundings {
+    /// Looks at devices and routes.
+    pub(crate) fn look() -> Result<Self, CallError> {
+        let devices = device::devices()?;
+        let routes = private::destinations(&devices)?;
+        Ok(Self { devices, routes })
+    }
+
+    /// Without what an earlier daemon left of a network that is made anew.
+    fn without(mut self, tag: &str) -> Self {
+        let bridge = private::bridge_of(tag);
+        self.devices.retain(|device| device.name != bridge);
+        self
+    }
+
+    /// Those to which routes lead.
+    pub(crate) fn routed(&self) -> impl Iterator<Item = Subnet> {
+        self.routes.iter().map(|route| route.to)
+    }
+
+    /// Refuses addresses that are those of a network of the host's, or to which it knows a way that leads elsewhere.
+    pub(crate) fn allow(&self, subnet: &Subnet) -> Result<(), SubnetError> {
+        if let Some(device) = subnet.overlapping(&self.devices) {
+            return Err(SubnetError::OfDevice(subnet.to_string(), device.name.clone()));
+        }
+        match subnet.routed(&self.routes) {
+            Some(route) => Err(SubnetError::Routed(subnet.to_string(), route.to.to_string(), route.device.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The addresses that a network is to have: those that were decided when it was made, those that pando.toml names, or
-/// some that no device of the host's has and that are not `taken`.
+/// some that nothing of the host's leads to and that are not `taken` by networks with names.
 pub(crate) fn decide(
     definition: &Definition,
     settings: &NetworkSettings,
-    taken: &[Subnet],
+    taken: &BTreeMap<String, Subnet>,
 ) -> Result<Subnet, NetworkError> {
-    let devices = device::devices()?;
+    let surroundings = Surroundings::look()?.without(&definition.tag);
     let subnet = match (definition.subnet, &settings.private) {
         (Some(subnet), _) => {
-            // What an earlier daemon left of it is made anew.
-            let bridge = private::bridge_of(&definition.tag);
-            let others: Vec<_> = devices.into_iter().filter(|device| device.name != bridge).collect();
-            is_not_the_hosts(&subnet, &others)?;
+            surroundings.allow(&subnet)?;
             subnet
         }
-        (None, Some(named)) => named.parse::<Subnet>()?.with_six(seed(&definition.tag)),
-        (None, None) => private::choose(&devices, taken, seed(&definition.tag))?,
+        (None, Some(named)) => {
+            let subnet = named.parse::<Subnet>()?.with_six(seed(&definition.tag));
+            if let Some((other, its)) = taken.iter().find(|(_, its)| its.overlaps(&subnet)) {
+                return Err(NetworkError::Overlaps(subnet.to_string(), other.clone(), its.to_string()));
+            }
+            surroundings.allow(&subnet)?;
+            subnet
+        }
+        (None, None) => {
+            let taken: Vec<Subnet> = taken.values().copied().chain(surroundings.routed()).collect();
+            private::choose(&surroundings.devices, &taken, seed(&definition.tag))?
+        }
     };
     Ok(Subnet { six: subnet.six.filter(|_| has_ipv6()), ..subnet })
-}
-
-/// Refuses addresses that are those of a network of the host's.
-pub(crate) fn is_not_the_hosts(subnet: &Subnet, devices: &[Device]) -> Result<(), SubnetError> {
-    match subnet.overlapping(devices) {
-        Some(device) => Err(SubnetError::OfDevice(subnet.to_string(), device.name.clone())),
-        None => Ok(()),
-    }
 }
 
 /// Of the machine and of some letters, and so the same from one daemon to the next.

@@ -2,6 +2,7 @@
 //! packet filters (rtnetlink(7), nfnetlink).
 
 pub mod conntrack;
+pub mod filter_tables;
 pub(crate) mod netlink_dump;
 pub mod settings;
 
@@ -150,6 +151,22 @@ pub fn system(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let flags = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
         Ok(rustix::mount::fsmount(context.as_fd(), flags.0, flags.1)?)
     })
+}
+
+/// The routes of IPv4 in this thread's network namespace that lead somewhere by name: not the one for all that has no
+/// other.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub fn routes4() -> io::Result<Vec<Route>> {
+    let mut request = [0; 12];
+    request[0] = libc::AF_INET as u8;
+    let mut routes = Vec::new();
+    netlink_dump::ask(netlink_dump::open(None)?, RTM_GETROUTE, &request, |body| {
+        routes.extend(route(body, libc::AF_INET).filter(|route| route.to.is_some()));
+    })?;
+    Ok(routes)
 }
 
 const RTM_GETLINK: u16 = 18;

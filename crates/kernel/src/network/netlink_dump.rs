@@ -58,6 +58,18 @@ pub(crate) fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Resu
     Ok(false)
 }
 
+/// The kinds of messages, one after the other.
+pub(crate) fn kinds(mut bytes: &[u8]) -> impl Iterator<Item = u16> {
+    std::iter::from_fn(move || {
+        if bytes.len() < HEADER {
+            return None;
+        }
+        let (length, kind) = ((word(bytes, 0) as usize).clamp(HEADER, bytes.len()), half(bytes, 4));
+        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+        Some(kind)
+    })
+}
+
 /// The attributes after the fixed part of a body: number and value.
 pub(crate) fn attributes(body: &[u8], fixed: usize) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(fixed..).unwrap_or_default();
@@ -92,6 +104,7 @@ mod tests {
                 let bytes = vec![byte; length];
                 let _ = parse(&bytes, &mut |body| assert!(body.len() <= length));
                 assert!(attributes(&bytes, 4).count() <= length);
+                assert!(kinds(&bytes).count() <= length);
             }
         }
     }
@@ -106,6 +119,7 @@ mod tests {
         let all = [message(16, b"one."), message(16, b"two."), message(3, &[]), message(16, b"more")].concat();
         assert!(parse(&all, &mut |body| bodies.push(body.to_vec())).unwrap());
         assert_eq!(bodies, [b"one.", b"two."]);
+        assert_eq!(kinds(&all).collect::<Vec<_>>(), [16, 16, 3, 16]);
         let refused = parse(&message(2, &(-libc::EPERM).to_le_bytes()), &mut |_| ()).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
         assert_eq!(attributes(&[9, 5, 0, 3, 0, 7, 0, 0, 0], 1).collect::<Vec<_>>(), [(3, &[7][..])]);

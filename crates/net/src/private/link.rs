@@ -1,13 +1,15 @@
 //! Devices: a bridge, pairs of which one end is a guest's, and devices on devices.
 
+use super::forwarding;
 use super::lease::Lease;
 use crate::device;
 use crate::netlink::Netlink;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoData, InfoKind, InfoMacVlan, InfoNetkit, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute,
-    LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode,
+    BridgeBooleanOptionFlags, BridgeBooleanOptions, InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoMacVlan,
+    InfoNetkit, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+    NetkitMode,
 };
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
@@ -29,21 +31,29 @@ pub enum Connection {
     Netkit,
 }
 
-/// Makes a bridge with an Ethernet address that stays as guests come and go.
+/// Makes a bridge with an Ethernet address that stays as guests come and go. It learns nothing from what is sent to
+/// bridges themselves (IEEE 802.1D), which it has let no table see by then.
 pub(super) fn make_bridge(name: &str, four: Ipv4Addr) -> Result<u32, CallError> {
+    let unheard = BridgeBooleanOptionFlags::NoLinkLocalLearn;
     let mut message = LinkMessage::default();
     message.attributes = vec![
         LinkAttribute::IfName(name.to_owned()),
         LinkAttribute::Address(ethernet(four).to_vec()),
-        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Bridge),
+            LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MultiBoolOpt(BridgeBooleanOptions {
+                value: unheard,
+                mask: unheard,
+            })])),
+        ]),
     ];
     create(message).context(|| format!("making the bridge {name}"))?;
     device::named(name)
 }
 
-/// Makes a pair whose one end is a port of the bridge and whose other end is the guest's. A port that a namespace on
-/// its way out still holds goes.
-pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: BorrowedFd<'_>) -> Result<(), CallError> {
+/// Makes a pair whose one end is the guest's and whose other end is to be a port of a bridge. It is off, and no part of
+/// one yet. A port that a namespace on its way out still holds goes.
+pub(super) fn make_pair(port: &str, lease: &Lease, namespace: BorrowedFd<'_>) -> Result<(), CallError> {
     let message = || {
         let mut peer = LinkMessage::default();
         peer.attributes = vec![
@@ -58,11 +68,8 @@ pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: Borro
             }
         };
         let mut message = LinkMessage::default();
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
         message.attributes = vec![
             LinkAttribute::IfName(port.to_owned()),
-            LinkAttribute::Controller(bridge),
             LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]),
         ];
         message
@@ -75,6 +82,16 @@ pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: Borro
         made => made,
     };
     made.context(|| format!("making the pair of devices {port} and {GUEST_DEVICE} of the guest"))?;
+    forwarding::silence(port).context(|| format!("keeping {port} without addresses of its own"))
+}
+
+/// Makes a device a port of a bridge, and turns it on.
+pub(super) fn join(port: &str, bridge: u32) -> Result<(), CallError> {
+    let mut message = LinkMessage::default();
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message.attributes = vec![LinkAttribute::IfName(port.to_owned()), LinkAttribute::Controller(bridge)];
+    change(RouteNetlinkMessage::SetLink(message), 0).context(|| format!("making {port} a port of the bridge"))?;
     turn_back(port).context(|| format!("letting {port} lead back to its own guest"))
 }
 

@@ -6,11 +6,12 @@
 //!     /etc/hosts ◀── one file for all ◀── names        ports published on the host ──▶ translation ──▶ bridge
 //! ```
 //!
-//! Everything of one guest is a pair of devices, which goes with its namespace, and elements of the firewall's sets
-//! ([`ruleset`]): so there is little to forget. What stands for all guests, the bridge, one table and the sysctls for
-//! forwarding, comes with the first and goes after the last. The table is the network's own and is changed by whole
-//! transactions; no rule of the host's is touched.
+//! Everything of one guest is a pair of devices, which goes with its namespace, elements of the firewall's sets and a
+//! chain ([`ruleset`]): so there is little to forget. What stands for all guests, the bridge, the tables and the
+//! sysctls for forwarding, comes with the first and goes after the last. The tables are the network's own and are
+//! changed by whole transactions; no rule of the host's is touched. Others can remove them: then they are made anew.
 
+mod destinations;
 mod firewall;
 mod forwarding;
 mod inside;
@@ -20,15 +21,17 @@ pub mod names;
 mod ruleset;
 mod subnet;
 
+pub use destinations::destinations;
 pub use forwarding::Turned;
 pub use inside::Place;
 pub(crate) use inside::within;
 pub use lease::{Lease, Published};
 pub use link::{Connection, GUEST_DEVICE};
-pub use subnet::{Subnet, SubnetError, choose, choose_further, free};
+pub use subnet::{Destination, Subnet, SubnetError, choose, choose_further, free};
 
-use crate::device;
-use pando_kernel::{CallError, Context, network::conntrack};
+use crate::device::{self, Device};
+use pando_kernel::network::{conntrack, filter_tables};
+use pando_kernel::{CallError, Context};
 use ruleset::Names;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -59,26 +62,31 @@ impl Private {
         &self.subnet
     }
 
-    /// Makes what all guests need: the bridge and the tables. What an earlier process left is made anew, with no guest
-    /// in it. Where forwarding is to be `turned` on, the devices that the host has now stay apart.
+    /// Makes what all guests need: the tables and the bridge. What an earlier process left is made anew, with no guest
+    /// in it. Where forwarding is to be `turned` on, the devices that the host had before stay apart.
     ///
     /// # Errors
     ///
     /// The kernel's or nft(8)'s. Nothing is left then.
     pub fn make(&self, turned: &Turned) -> Result<(), CallError> {
         self.remove()?;
-        let is_hosts = |name: &String| name != "lo" && !Names::is_of_a_network(name);
-        let devices = if turned.is_news() { device::devices()? } else { Vec::new() };
-        let apart: Vec<String> = devices.into_iter().map(|device| device.name).filter(is_hosts).collect();
-        let made = self.attempt(&apart);
+        let made = self.attempt(turned);
         if made.is_err() {
             let _ = self.remove();
         }
         made
     }
 
-    fn attempt(&self, apart: &[String]) -> Result<(), CallError> {
+    /// The tables come first, so that there is no moment without them, and the bridge's address last: by that a later
+    /// process knows that nothing is missing.
+    fn attempt(&self, turned: &Turned) -> Result<(), CallError> {
+        firewall::load(&self.base(turned, &device::devices()?))?;
         let bridge = link::make_bridge(&self.names.bridge, self.subnet.four)?;
+        self.furnish(bridge, &[])
+    }
+
+    /// Gives the bridge what it needs and does not have.
+    fn furnish(&self, bridge: u32, has: &[(IpAddr, u8)]) -> Result<(), CallError> {
         // A guest that asks for the host's own 127.0.0.1 is dropped by the table; the host's own clients reach
         // published ports there.
         forwarding::set(&format!("net/ipv4/conf/{}/route_localnet", self.names.bridge), "1")
@@ -86,21 +94,62 @@ impl Private {
         forwarding::force(&self.names.bridge)
             .context(|| format!("letting {} lead on to other devices", self.names.bridge))?;
         let (four, six) = self.subnet.gateway();
-        device::assign(bridge, IpAddr::V4(four), self.subnet.length)?;
-        if let Some(six) = six {
-            device::assign(bridge, IpAddr::V6(six), subnet::LENGTH6)?;
+        let lacks = |own: &(IpAddr, u8)| !has.contains(own);
+        if let Some((ip, length)) = six.map(|six| (IpAddr::V6(six), subnet::LENGTH6)).filter(lacks) {
+            device::assign(bridge, ip, length)?;
         }
         link::set_up(bridge)?;
-        firewall::load(&ruleset::base(&self.names, &self.subnet, self.internal, apart))
+        match Some((IpAddr::V4(four), self.subnet.length)).filter(lacks) {
+            Some((ip, length)) => device::assign(bridge, ip, length),
+            None => Ok(()),
+        }
     }
 
-    /// Whether what all guests need is there.
+    /// The tables without guests.
+    fn base(&self, turned: &Turned, devices: &[Device]) -> String {
+        ruleset::base(&self.names, &self.subnet, self.internal, &turned.apart(devices))
+    }
+
+    /// Whether the bridge is there. One that a process left without its address, or that others took it from, has it
+    /// again.
     ///
     /// # Errors
     ///
     /// The kernel's, from rtnetlink(7).
-    pub fn exists(&self) -> Result<bool, CallError> {
-        Ok(device::devices()?.iter().any(|device| device.name == self.names.bridge))
+    pub fn has_bridge(&self) -> Result<bool, CallError> {
+        let devices = device::devices()?;
+        let Some(bridge) = devices.iter().find(|device| device.name == self.names.bridge) else { return Ok(false) };
+        if !bridge.addresses.contains(&(IpAddr::V4(self.subnet.gateway().0), self.subnet.length)) {
+            self.furnish(bridge.index, &bridge.addresses)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether the tables are there. Everybody who may change the host's firewall can remove them.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, from nfnetlink.
+    pub fn is_guarded(&self) -> Result<bool, CallError> {
+        let tables = filter_tables::tables().context(|| "listing the firewall's tables".into())?;
+        let is_there = |family| tables.iter().any(|(other, name)| *other == family && *name == self.names.table);
+        Ok(ruleset::FAMILIES.into_iter().all(is_there))
+    }
+
+    /// Makes the tables anew, with all that these guests have in them: from one moment to the next.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's or nft(8)'s. The tables are as they were then.
+    pub fn guard<'a>(&self, turned: &Turned, leases: impl IntoIterator<Item = &'a Lease>) -> Result<(), CallError> {
+        let devices = device::devices()?;
+        let has_port = |lease: &Lease| {
+            let port = self.names.port(lease.number);
+            devices.iter().any(|device| device.name == port)
+        };
+        let script = ruleset::remove(&self.names) + &self.base(turned, &devices);
+        let guests = leases.into_iter().map(|lease| ruleset::admit(&self.names, lease, has_port(lease)));
+        firewall::load(&guests.fold(script, |script, guest| script + &guest))
     }
 
     /// Gives a guest's namespace its device, addresses, routes and published ports.
@@ -119,8 +168,10 @@ impl Private {
     fn connect(&self, lease: &Lease, namespace: BorrowedFd<'_>) -> Result<(), CallError> {
         let port = self.names.port(lease.number);
         let bridge = device::named(&self.names.bridge)?;
-        link::make_pair(&port, bridge, lease, namespace)?;
-        firewall::load(&ruleset::admit(&self.names, lease))?;
+        link::make_pair(&port, lease, namespace)?;
+        // Nothing that the guest sends goes unseen.
+        firewall::load(&ruleset::admit(&self.names, lease, true))?;
+        link::join(&port, bridge)?;
         forget(lease)?;
         inside::settle(namespace, &self.place(lease))
     }
@@ -136,9 +187,9 @@ impl Private {
     ///
     /// The kernel's or nft(8)'s. What is gone already is no error.
     pub fn dismiss(&self, lease: &Lease) -> Result<(), CallError> {
+        link::delete(&self.names.port(lease.number))?;
         firewall::load(&ruleset::dismiss(&self.names, lease))?;
-        forget(lease)?;
-        link::delete(&self.names.port(lease.number))
+        forget(lease)
     }
 
     /// Keeps from a guest whatever others send it, from the next frame on: nobody is told that it does not answer. It

@@ -3,10 +3,15 @@
 //! One table translates addresses and lets nobody through to a guest but by what is published, one on the bridge guards
 //! addresses: what comes from a guest's port has the guest's own, of Ethernet and of IP, or it is dropped. What
 //! concerns one guest are elements of their sets, so guests come and go without a rule being touched.
+//!
+//! A bridge shows no table what is sent to bridges themselves (IEEE 802.1D, 01:80:c2:00:00:00 to 0f): it learns the
+//! sender and gives the frame to the host, as if it had come for the port. So a third table has a chain for each port,
+//! which stands before the bridge, and drops it there.
 
 use super::lease::{Lease, Published};
 use super::link::ethernet;
 use super::subnet::{LENGTH6, Subnet};
+use pando_kernel::network::filter_tables::Family;
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -15,8 +20,11 @@ use std::net::IpAddr;
 pub(super) struct Names {
     pub(super) bridge: String,
     ports: String,
-    table: String,
+    pub(super) table: String,
 }
+
+/// The families that a network has a table of, each by the network's own name.
+pub(super) const FAMILIES: [Family; 3] = [Family::Inet, Family::Netdev, Family::Bridge];
 
 impl Names {
     pub(super) fn of(tag: &str) -> Self {
@@ -38,6 +46,11 @@ impl Names {
     }
 }
 
+/// What comes to the host, or from it, is led where its port is published.
+const ARRIVING: &str = "  chain arriving { type nat hook prerouting priority dstnat; jump publish; }
+  chain local { type nat hook output priority -100; jump publish; }
+";
+
 /// What one of these devices receives goes out by none of the others.
 fn keep_apart(devices: &[String]) -> String {
     let devices = devices.iter().map(|device| format!("\"{device}\"")).collect::<Vec<_>>().join(", ");
@@ -48,8 +61,8 @@ fn keep_apart(devices: &[String]) -> String {
 }
 
 /// The tables of a network without guests. What one of `apart`, devices of the host's, receives goes out by none of the
-/// others: the host passed nothing on between them before it had to for its guests. From one that is `internal`
-/// nothing is passed on.
+/// others: the host passed nothing on between them before it had to for its guests. From one that is `internal`, and to
+/// it, nothing is passed on, whatever it is an answer to, and no port of the host's leads there.
 pub(super) fn base(names: &Names, subnet: &Subnet, internal: bool, apart: &[String]) -> String {
     let Names { bridge, ports, table } = names;
     let four = format!("{}/{}", subnet.four, subnet.length);
@@ -60,7 +73,16 @@ pub(super) fn base(names: &Names, subnet: &Subnet, internal: bool, apart: &[Stri
         )
     });
     let keep_apart = keep_apart(apart);
-    let keep_in = if internal { format!("    iifname \"{bridge}\" drop\n") } else { String::new() };
+    let (answers, published, keep_in, arriving) = if internal {
+        (String::new(), String::new(), format!("    iifname \"{bridge}\" drop\n"), String::new())
+    } else {
+        (
+            "    ct state established,related accept\n".to_owned(),
+            format!("    oifname \"{bridge}\" ct status dnat accept\n"),
+            String::new(),
+            ARRIVING.to_owned(),
+        )
+    };
     format!(
         "table inet {table} {{
   map publish4 {{ type inet_proto . inet_service : ipv4_addr . inet_service; }}
@@ -75,10 +97,8 @@ pub(super) fn base(names: &Names, subnet: &Subnet, internal: bool, apart: &[Stri
   }}
   chain forward {{
     type filter hook forward priority filter;
-    ct state established,related accept
-    iifname \"{bridge}\" oifname \"{bridge}\" accept
-    oifname \"{bridge}\" ct status dnat accept
-    oifname \"{bridge}\" drop
+{answers}    iifname \"{bridge}\" oifname \"{bridge}\" accept
+{published}    oifname \"{bridge}\" drop
 {keep_in}{keep_apart}  }}
   chain publish {{
     dnat ip to ip daddr . meta l4proto . th dport map @publish_at4
@@ -86,9 +106,7 @@ pub(super) fn base(names: &Names, subnet: &Subnet, internal: bool, apart: &[Stri
     fib daddr type local dnat ip to meta l4proto . th dport map @publish4
     ip6 daddr != ::1 fib daddr type local dnat ip6 to meta l4proto . th dport map @publish6
   }}
-  chain arriving {{ type nat hook prerouting priority dstnat; jump publish; }}
-  chain local {{ type nat hook output priority -100; jump publish; }}
-  chain leaving {{
+{arriving}  chain leaving {{
     type nat hook postrouting priority srcnat;
     ip saddr {four} oifname != \"{bridge}\" masquerade
     oifname \"{bridge}\" ip saddr {four} ct status dnat masquerade
@@ -115,6 +133,8 @@ table bridge {table} {{
     drop
   }}
 }}
+table netdev {table} {{
+}}
 "
     )
 }
@@ -122,22 +142,55 @@ table bridge {table} {{
 /// The tables gone, whether they were there or not.
 pub(super) fn remove(names: &Names) -> String {
     let table = &names.table;
-    format!("table inet {table}\ndelete table inet {table}\ntable bridge {table}\ndelete table bridge {table}\n")
+    ["inet", "bridge", "netdev"]
+        .map(|family| format!("table {family} {table}\ndelete table {family} {table}\n"))
+        .concat()
 }
 
-/// A guest's elements.
-pub(super) fn admit(names: &Names, lease: &Lease) -> String {
+/// A guest's elements, and the chain of its port where that is there.
+pub(super) fn admit(names: &Names, lease: &Lease, has_port: bool) -> String {
     let held = if lease.held { hold(names, lease) } else { String::new() };
-    elements(names, lease).iter().fold(held, |mut script, element| {
+    let screen = if has_port { screen(names, lease) } else { String::new() };
+    elements(names, lease).iter().fold(held + &screen, |mut script, element| {
         let _ = writeln!(script, "add element {element}");
         script
     })
 }
 
-/// A guest's elements gone. What is to be deleted has to be there, so it is added first, in the same transaction.
+/// What a guest's port lets no bridge see.
+fn screen(names: &Names, lease: &Lease) -> String {
+    let (chain, port) = (own_chain(names, lease), names.port(lease.number));
+    format!(
+        "{}add chain {chain} {{ type filter hook ingress device \"{port}\" priority -500; }}
+add rule {chain} ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 drop
+add rule {chain} ether saddr != {} drop
+",
+        no_screen(names, lease),
+        text(ethernet(lease.four))
+    )
+}
+
+/// The chain of a port gone. It goes with the port or outlives it, as the kernel likes; it is added first, without a
+/// hook.
+fn no_screen(names: &Names, lease: &Lease) -> String {
+    let chain = own_chain(names, lease);
+    format!("add chain {chain}\ndelete chain {chain}\n")
+}
+
+fn own_chain(names: &Names, lease: &Lease) -> String {
+    format!("netdev {} in_{}", names.table, lease.number)
+}
+
+fn text(ethernet: [u8; 6]) -> String {
+    ethernet.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// A guest's elements gone, and its port's chain. What is to be deleted has to be there, so it is added first, in the
+/// same transaction.
 pub(super) fn dismiss(names: &Names, lease: &Lease) -> String {
     let held = if lease.held { let_through(names, lease) } else { String::new() };
-    elements(names, lease).iter().map(|element| gone(element)).fold(held, |script, line| script + &line)
+    let elements = elements(names, lease).iter().map(|element| gone(element)).fold(held, |script, line| script + &line);
+    elements + &no_screen(names, lease)
 }
 
 /// Nothing goes out by a guest's port any more. What keeps it back comes with the first that is held: frames of others
@@ -191,8 +244,7 @@ fn classes(names: &Names, lease: &Lease, class: u32) -> Vec<String> {
 fn elements(names: &Names, lease: &Lease) -> Vec<String> {
     let (table, port) = (&names.table, names.port(lease.number));
     let mut all = vec![format!("bridge {table} own4 {{ \"{port}\" . {} }}", lease.four)];
-    let ethernet = ethernet(lease.four).map(|byte| format!("{byte:02x}")).join(":");
-    all.push(format!("bridge {table} own_ethernet {{ \"{port}\" . {ethernet} }}"));
+    all.push(format!("bridge {table} own_ethernet {{ \"{port}\" . {} }}", text(ethernet(lease.four))));
     all.extend(lease.six.map(|six| format!("bridge {table} own6 {{ \"{port}\" . {six} }}")));
     let publications = lease.published.iter().flat_map(|one| publication(lease, one));
     all.extend(publications.map(|element| format!("inet {table} {element}")));
@@ -246,9 +298,19 @@ mod tests {
     }
 
     #[test]
+    fn nothing_comes_into_an_internal_network() {
+        let subnet = "10.1.0.0/16".parse().unwrap();
+        let text = |internal| base(&Names::of("x"), &subnet, internal, &[]);
+        for way in ["ct status dnat accept", "established", "jump publish"] {
+            assert!(text(false).contains(way) && !text(true).contains(way), "{way}: {}", text(true));
+        }
+        assert!(text(true).contains("    iifname \"pb-x\" drop\n") && !text(false).contains("iifname \"pb-x\" drop"));
+    }
+
+    #[test]
     fn a_guest_is_elements_and_goes_by_them() {
         let names = Names::of("x");
-        let came = admit(&names, &lease());
+        let came = admit(&names, &lease(), false);
         assert_eq!(
             came,
             "add element bridge pando_x own4 { \"pv-x-28000\" . 10.1.0.5 }\n\
@@ -261,9 +323,23 @@ mod tests {
     }
 
     #[test]
+    fn a_port_is_screened_by_a_chain_of_its_own_that_goes_with_the_guest() {
+        let names = Names::of("x");
+        let came = admit(&names, &lease(), true);
+        let chain = "netdev pando_x in_28000";
+        assert!(came.contains(&format!(
+            "add chain {chain} {{ type filter hook ingress device \"pv-x-28000\" priority -500; }}\n\
+             add rule {chain} ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 drop\n\
+             add rule {chain} ether saddr != 02:50:0a:01:00:05 drop\n"
+        )));
+        let gone = format!("add chain {chain}\ndelete chain {chain}\n");
+        assert!(came.starts_with(&gone) && dismiss(&names, &lease()).ends_with(&gone));
+    }
+
+    #[test]
     fn who_is_held_is_so_before_anything_leads_to_it() {
         let (names, lease) = (Names::of("x"), Lease { held: true, ..lease() });
-        let (came, went) = (admit(&names, &lease), dismiss(&names, &lease));
+        let (came, went) = (admit(&names, &lease, true), dismiss(&names, &lease));
         let place = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {text}"));
         assert!(place(&came, "held { \"pv-x-28000\" }") < place(&came, "own4"));
         assert!(place(&came, "add set") < place(&came, "@held drop"));

@@ -21,6 +21,15 @@ pub struct Subnet {
     pub six: Option<Ipv6Addr>,
 }
 
+/// Where a route of the host's leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The addresses that it is for, with any length of their prefix.
+    pub to: Subnet,
+    /// The device that it leads by, in words where there is not one.
+    pub device: String,
+}
+
 /// A network that cannot be had.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SubnetError {
@@ -35,6 +44,9 @@ pub enum SubnetError {
     /// One of the host's own networks has some of the addresses.
     #[error("{0} overlaps a network that device {1} of this host is on; choose another")]
     OfDevice(String, String),
+    /// A route of the host's leads to some of the addresses, elsewhere.
+    #[error("{0} overlaps {1}, to which a route of this host leads by {2}; choose another")]
+    Routed(String, String, String),
     /// No address of the network is left.
     #[error("the private network {0}/{1} has no free address left")]
     Full(Ipv4Addr, u8),
@@ -106,6 +118,12 @@ impl Subnet {
         let same =
             |(ip, length): &(IpAddr, u8)| ip.is_ipv4() && same_network(*ip, self.four.into(), self.length.min(*length));
         devices.iter().find(|device| device.addresses.iter().any(same))
+    }
+
+    /// The first of these destinations that lies in it: what is sent there goes elsewhere. In one that is wider a
+    /// network can be, for whoever asks for it by name: the closer route is taken.
+    pub fn routed<'a>(&self, routes: &'a [Destination]) -> Option<&'a Destination> {
+        routes.iter().find(|route| route.to.length >= self.length && route.to.overlaps(self))
     }
 
     fn is_free(&self, devices: &[Device], taken: &[Self]) -> bool {
@@ -202,6 +220,23 @@ mod tests {
             "10.1.0.0/16".parse::<Subnet>().unwrap().overlapping(&[device("10.1.2.3", 8)]).unwrap().name,
             "eth0"
         );
+    }
+
+    #[test]
+    fn a_route_into_a_network_is_in_its_way_and_a_wider_one_is_not() {
+        let to = |four: &str, length| {
+            let to = Subnet { four: four.parse().unwrap(), length, six: None };
+            Destination { to, device: "tun0".into() }
+        };
+        let subnet: Subnet = "10.50.0.0/24".parse().unwrap();
+        for (four, length, is_in_the_way) in
+            [("10.50.0.0", 24, true), ("10.50.0.7", 32, true), ("10.50.1.0", 24, false), ("10.0.0.0", 8, false)]
+        {
+            assert_eq!(subnet.routed(&[to(four, length)]).is_some(), is_in_the_way, "{four}/{length}");
+        }
+        // Nobody has asked for the one that is chosen.
+        let taken = [to("10.0.0.0", 8).to];
+        assert_eq!(choose(&[], &taken, 7).unwrap().four.to_string(), "172.29.0.0");
     }
 
     #[test]

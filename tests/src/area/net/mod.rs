@@ -6,6 +6,7 @@ pub(crate) mod clones;
 pub(crate) mod conformance;
 pub(crate) mod connection_kills;
 pub(crate) mod connections;
+pub(crate) mod guard;
 pub(crate) mod host_mode;
 pub(crate) mod named;
 pub(crate) mod private;

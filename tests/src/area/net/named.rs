@@ -16,6 +16,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("networks::are_listed_and_inspected_as_elsewhere", listing).needs(NEEDS),
     Case::new("networks::the_host_forwards_until_the_last_goes", forwarding).needs(NEEDS),
     Case::new("networks::the_next_daemon_knows_them", the_daemon_dies).needs(NEEDS),
+    Case::new("networks::many_are_made_at_once", many_at_once).needs(NEEDS),
+    Case::new("networks::one_that_could_not_be_removed_is_not_forgotten", not_forgotten).needs(NEEDS),
     Case::new("networks::what_cannot_be_is_refused_by_name", refusals).needs(NEEDS),
     Case::new("networks::a_guest_frozen_on_one_comes_back_to_it", frozen).needs(NEEDS),
 ];
@@ -174,6 +176,53 @@ fn the_daemon_dies(sandbox: &Sandbox) {
     assert_eq!(traces(&wire), before, "a daemon that ends leaves nothing of a network without guests");
     wire.pando(sandbox, ["ls"]).ok();
     assert_eq!(subnet(), its, "the network itself stays");
+}
+
+/// As long as nft(8) does not work, which only the daemon sees.
+fn not_forgotten(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let before = traces(&wire);
+    sandbox.end_daemon();
+    let words = ["unshare", "--mount"].map(std::ffi::OsStr::new).into_iter();
+    let words = words.chain([sandbox.program().as_os_str(), "--root".as_ref(), sandbox.root().as_os_str()]);
+    let daemon = wire.host(words.chain(["daemon".as_ref()])).limit(300).start();
+    eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(sandbox.places().socket()).is_ok());
+    sandbox.pando(["network", "create", "front"]).ok();
+    let a = server(sandbox, "a", &["--net", "front"], "80");
+    let nft = |what: &str| {
+        let script = format!("nft=$(PATH=/usr/sbin:/sbin:/usr/bin:/bin command -v nft); {what} $nft");
+        crate::line::Line::new("nsenter")
+            .args(["--mount", "--target", &daemon.pid().to_string(), "sh", "-c", &script])
+            .ok();
+    };
+    nft("mount --bind /bin/false");
+    sandbox.pando(["rm", "--force", "a"]).ok();
+    drop(a);
+    eventually("the guest has gone", || {
+        sandbox.pando(["network", "inspect", "-f", "{{.guests}}", "front"]).ok() == "[]\n"
+    });
+    let refused = sandbox.pando(["network", "rm", "front"]).run();
+    refused.ended_with(125).complains_of(&["removing the devices of network 'front' failed", "firewall"]);
+    nft("umount");
+    sandbox.pando(["network", "rm", "front"]).ok();
+    assert_eq!(traces(&wire), before);
+    sandbox.end_daemon();
+    drop(daemon);
+}
+
+/// Each gets addresses of its own, and a name is one network's.
+fn many_at_once(sandbox: &Sandbox) {
+    let _wire = wire(sandbox);
+    let make = |name: String| sandbox.pando(["network", "create", &name]).start();
+    let names = (0..12).map(|number| format!("n{number}"));
+    let started: Vec<_> = names.chain((0..12).map(|_| "same".to_owned())).map(make).collect();
+    let codes: Vec<i32> = started.into_iter().map(|one| one.wait().code()).collect();
+    assert!(codes[..12].iter().all(|code| *code == 0), "{codes:?}");
+    assert_eq!(codes[12..].iter().filter(|code| **code == 0).count(), 1, "of one name: {codes:?}");
+    let told: serde_json::Value = serde_json::from_str(&sandbox.pando(["network", "ls", "--json"]).ok()).unwrap();
+    let all = told.as_array().expect("a list");
+    let subnets: std::collections::BTreeSet<&str> = all.iter().filter_map(|one| one["subnet"].as_str()).collect();
+    assert_eq!((all.len(), subnets.len()), (13, 13), "{told}");
 }
 
 fn frozen(sandbox: &Sandbox) {

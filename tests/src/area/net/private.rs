@@ -45,7 +45,7 @@ const MACVLAN: &[Need] = &[
     Need::Device("macvlan", "link probe0 "),
 ];
 
-const NETKIT: &[Need] = &[
+pub(super) const NETKIT: &[Need] = &[
     Need::Root,
     Need::Program("ip", "iproute2"),
     Need::Program("nft", "nftables"),
