@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("checkpoints::a_daemon_killed_while_it_writes_one", a_daemon_killed_while_it_writes_one),
     Case::new("checkpoints::a_released_image_is_on_the_disk_alone", a_released_image).tags(&[Tag::Vm]),
     Case::new("checkpoints::one_by_which_a_guest_ends_is_small_too", one_by_which_a_guest_ends),
+    Case::new("checkpoints::one_takes_the_name_of_the_last", name_of_the_last),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -216,4 +217,19 @@ fn one_by_which_a_guest_ends(sandbox: &Sandbox) {
     write(sandbox, "web");
     sandbox.pando(["freeze", "web", "three", "--wait"]).ok();
     is_small(sandbox, "three");
+}
+
+/// What is written since the last is told by its name, which is its own by now.
+fn name_of_the_last(sandbox: &Sandbox) {
+    begin(sandbox);
+    let before = said(sandbox, "web");
+    for _ in 0..3 {
+        sandbox.pando(["freeze", "--wait", "web", "warm"]).ok();
+        sandbox.pando(["image", "rm", "warm"]).ok();
+    }
+    sandbox.pando(["freeze", "--stop", "web", "warm"]).ok();
+    assert!(directory(sandbox, "warm").exists(), "it is on the disk");
+    sandbox.pando(["clone", "warm", "copy"]).ok();
+    assert_eq!(said(sandbox, "copy"), before);
+    sandbox.end_daemon();
 }

@@ -98,7 +98,7 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
     let new = new_directory(&daemon.places);
     let (writer, directory) = (Arc::clone(held), new.clone());
     let parent = match held.parent() {
-        Some(parent) => written_parent(daemon, parent).await,
+        Some(parent) => written_parent(daemon, parent, held).await,
         None => None,
     };
     let written = blocking(move || writer.keep(&directory, parent.as_deref())).await?;
@@ -118,8 +118,10 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
 }
 
 /// Where the image lies that another's memory is compared with, once it is on the disk.
-async fn written_parent(daemon: &Daemon, parent: &Checkpoint) -> Option<PathBuf> {
-    let held = daemon.images.borrow().get(&parent.image).cloned()?;
+async fn written_parent(daemon: &Daemon, parent: &Checkpoint, child: &Arc<HeldImage>) -> Option<PathBuf> {
+    let held = daemon.images.borrow().get(&parent.image).cloned();
+    // Another may have its name by now: the child itself, which would wait for itself.
+    let held = held.filter(|held| held.checkpoint() == *parent && !Arc::ptr_eq(held, child))?;
     held.is_no_longer_being_kept().await;
     directory_of(daemon, parent)
 }

@@ -1,10 +1,13 @@
 //! Locks that end with their holder, however it ends.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+
+/// The permissions of a lock's file.
+const OWN: u32 = 0o600;
 
 /// An advisory lock on a file (flock(2)).
 #[derive(Debug)]
@@ -45,9 +48,15 @@ impl FileLock {
     }
 }
 
-/// A link is no lock's file: ELOOP.
+/// A link is no lock's file: ELOOP. Nobody else may open it: whoever can read a file can hold its lock for ever.
 fn open(path: &Path) -> io::Result<File> {
-    File::options().create(true).truncate(false).write(true).custom_flags(libc::O_NOFOLLOW).open(path)
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(OWN);
+    let file = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
+    if file.metadata()?.mode() & !OWN & 0o777 != 0 {
+        file.set_permissions(Permissions::from_mode(OWN))?;
+    }
+    Ok(file)
 }
 
 impl From<FileLock> for OwnedFd {
@@ -83,5 +92,23 @@ pub fn claim(name: &str) -> io::Result<Option<OwnedFd>> {
         Ok(()) => Ok(Some(socket)),
         Err(rustix::io::Errno::ADDRINUSE) => Ok(None),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_can_hold_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        for path in [path, directory.path().join("new")] {
+            let held = FileLock::try_take(&path).unwrap();
+            assert!(held.is_some() && FileLock::try_take(&path).unwrap().is_none());
+            assert_eq!(path.metadata().unwrap().mode() & 0o777, OWN);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::Listener;
+use pando_tx::{Listener, Settled};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -12,8 +12,12 @@ use std::process::{Command, Stdio};
 pub(super) struct Keep {}
 
 impl Keep {
-    /// Starts it.
-    pub(super) fn start(listener: Listener) -> anyhow::Result<()> {
+    /// Starts it, where there are any.
+    pub(super) fn start_for(settled: &Settled, listener: Option<Listener>) -> anyhow::Result<()> {
+        listener.filter(|_| !settled.moved.is_empty()).map_or(Ok(()), Self::start)
+    }
+
+    fn start(listener: Listener) -> anyhow::Result<()> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("pando").args(["tx", "keep"]).current_dir("/");
         command.stdin(OwnedFd::from(listener)).stdout(Stdio::null()).stderr(Stdio::null());

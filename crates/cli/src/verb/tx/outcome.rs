@@ -33,6 +33,15 @@ pub(super) fn came_of(committed: Result<(Figures, Settled), EndError>) -> anyhow
     }
 }
 
+/// Does what is left to do behind a commit. What fails there is told beside it, and never in its place.
+pub(super) fn behind(attempt: &mut Attempt, what: impl FnOnce(&Settled) -> anyhow::Result<()>) {
+    if let Attempt::Committed(_, settled) = attempt
+        && let Err(error) = what(settled)
+    {
+        settled.failed.push(format!("{error:#}"));
+    }
+}
+
 /// What is told of a commit that has failed: `not_committed`, unless it only has to be finished.
 pub(super) fn failed(error: EndError, not_committed: String) -> anyhow::Error {
     let context = match &error {

@@ -6,7 +6,7 @@ use super::host::OnHost;
 use super::keep::Keep;
 use super::memory_size;
 use super::named_paths::Named;
-use super::outcome::{came_of, not_started, outcome};
+use super::outcome::{behind, came_of, not_started, outcome};
 use super::prewarmed::Clearer;
 use super::recover::sweep_soon;
 use super::report::{PassedOutside, Report};
@@ -201,22 +201,18 @@ impl Run {
         let goes_on = !self.no_daemons && !self.dry_run && waited.has_succeeded() && transaction.doomed().is_none();
         let left = if goes_on { 0 } else { transaction.end_processes()? };
         let doomed = transaction.doomed();
-        let (attempt, left_over) = match waited {
+        let (mut attempt, left_over) = match waited {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
                 let Passed { held, reached, places, listener, .. } = passed;
                 transaction.knows(&places);
-                let attempt = match self.finish(transaction, watch.as_ref(), held, host) {
+                let mut attempt = match self.finish(transaction, watch.as_ref(), held, host) {
                     Ok(attempt) => attempt,
                     Err(error) => {
                         sweep_soon(home, watch, clearer);
                         return Err(error);
                     }
                 };
-                if let (Attempt::Committed(_, settled), Some(listener)) = (&attempt, listener)
-                    && !settled.moved.is_empty()
-                {
-                    Keep::start(listener)?;
-                }
+                behind(&mut attempt, |settled| Keep::start_for(settled, listener));
                 (attempt, Left { watch, reached })
             }
             other => {
@@ -228,9 +224,7 @@ impl Run {
         };
         let Left { watch, reached } = left_over;
         sweep_soon(home, watch, clearer);
-        if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
-            held.release().context("cannot pass the held output on")?;
-        }
+        behind(&mut attempt, |_| held.map_or(Ok(()), |held| held.release().context("cannot pass the held output on")));
         Ok(Tried { attempt, ended: left, read_only, reached })
     }
 

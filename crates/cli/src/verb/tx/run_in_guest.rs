@@ -7,7 +7,7 @@ use super::guest;
 use super::holder::{Holder, Purpose, Shifted};
 use super::keep::Keep;
 use super::named_paths::Named;
-use super::outcome::{announce, came_of};
+use super::outcome::{announce, behind, came_of};
 use super::recover::sweep_soon;
 use super::run::{Output, Run};
 use super::supervised::{Heard, Manner, Supervised};
@@ -158,7 +158,7 @@ impl Run {
         let ended = if goes_on { 0 } else { pando_tx::end_processes_of_open(&record)? };
         // Nobody may have been there yet who could be ended.
         let code = if too_long { crate::complaint::OWN_FAILURE } else { code? };
-        let attempt = match (code, doomed) {
+        let mut attempt = match (code, doomed) {
             _ if let Some(stopped) = &stopped => stopped.into(),
             (_, Some(what)) => Attempt::Lost(what),
             _ if too_long => Attempt::Aborted(code, "it took too long".to_owned()),
@@ -180,16 +180,12 @@ impl Run {
         if !matches!(attempt, Attempt::Committed(..)) {
             pando_tx::abort_open(home, name, alone)?;
         }
-        if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
-            held.release().context("cannot pass the held output on")?;
-        }
+        behind(&mut attempt, |_| held.map_or(Ok(()), |held| held.release().context("cannot pass the held output on")));
         let Passed { held: signals, reached, listener, .. } = passed;
-        if let Attempt::Committed(_, settled) = &attempt {
+        if matches!(attempt, Attempt::Committed(..)) {
             signals.send();
-            if let Some(listener) = listener.filter(|_| !settled.moved.is_empty()) {
-                Keep::start(listener)?;
-            }
         }
+        behind(&mut attempt, |settled| Keep::start_for(settled, listener));
         Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec(), reached })
     }
 
