@@ -66,12 +66,7 @@ fn keep_apart(devices: &[String]) -> String {
 pub(super) fn base(names: &Names, subnet: &Subnet, internal: bool, apart: &[String]) -> String {
     let Names { bridge, ports, table } = names;
     let four = format!("{}/{}", subnet.four, subnet.length);
-    let translate6 = subnet.six.map_or(String::new(), |six| {
-        let six = format!("{six}/{LENGTH6}");
-        format!(
-            "    ip6 saddr {six} oifname != \"{bridge}\" masquerade\n    oifname \"{bridge}\" ip6 saddr {six} ct status dnat masquerade\n"
-        )
-    });
+    let translate6 = translate6(bridge, subnet);
     let keep_apart = keep_apart(apart);
     let (answers, published, keep_in, arriving) = if internal {
         (String::new(), String::new(), format!("    iifname \"{bridge}\" drop\n"), String::new())
@@ -137,6 +132,16 @@ table netdev {table} {{
 }}
 "
     )
+}
+
+/// The rules that give what leaves by IPv6 an address of the host's.
+fn translate6(bridge: &str, subnet: &Subnet) -> String {
+    subnet.six.map_or(String::new(), |six| {
+        let six = format!("{six}/{LENGTH6}");
+        format!(
+            "    ip6 saddr {six} oifname != \"{bridge}\" masquerade\n    oifname \"{bridge}\" ip6 saddr {six} ct status dnat masquerade\n"
+        )
+    })
 }
 
 /// The tables gone, whether they were there or not.

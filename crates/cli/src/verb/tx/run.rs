@@ -19,6 +19,7 @@ use pando_tx::{
     RetryPolicy, Selection, StateDirectory, Transaction, Tried, TxName, Watch, WhenUnsupported, run_with_retries,
 };
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -53,7 +54,7 @@ pub(super) struct Run {
     pub(super) dry_run: bool,
     /// When the command's output is passed on
     #[arg(long, value_name = "WHEN", default_value = "live")]
-    pub(super) output: Output,
+    output: Output,
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "abort")]
     unsupported: HowUnsupported,
@@ -79,7 +80,7 @@ pub(super) struct Run {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Output {
+enum Output {
     /// As it comes, also that of a run that is aborted
     Live,
     /// Once the transaction has committed
@@ -182,14 +183,7 @@ impl Run {
             return Err(error);
         }
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
-        let held =
-            (self.output == Output::Commit).then(HeldOutput::new).transpose().context("cannot hold the output")?;
-        let mut stdio = held
-            .as_ref()
-            .map(HeldOutput::descriptors)
-            .transpose()
-            .context("cannot hold the output")?
-            .unwrap_or_default();
+        let (held, mut stdio) = self.hold_output()?;
         let (input, feeding) = host.input.again().context("cannot pass the input on")?;
         stdio[0] = input;
         let waited = match transaction.start(plan, &self.command, stdio, self.network()) {
@@ -226,6 +220,16 @@ impl Run {
         sweep_soon(home, watch, clearer);
         behind(&mut attempt, |_| held.map_or(Ok(()), |held| held.release().context("cannot pass the held output on")));
         Ok(Tried { attempt, ended: left, read_only, reached })
+    }
+
+    /// What holds the output until the commit, if it is to be held, and the standard descriptors that lead there.
+    pub(super) fn hold_output(&self) -> anyhow::Result<(Option<HeldOutput>, [Option<File>; 3])> {
+        let hold = || {
+            let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
+            let descriptors = held.as_ref().map(HeldOutput::descriptors).transpose()?;
+            anyhow::Ok((held, descriptors.unwrap_or_default()))
+        };
+        hold().context("cannot hold the output")
     }
 
     /// An option that was said and is none of a user's who is not root.

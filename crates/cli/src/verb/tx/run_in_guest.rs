@@ -9,19 +9,18 @@ use super::keep::Keep;
 use super::named_paths::Named;
 use super::outcome::{announce, behind, came_of};
 use super::recover::sweep_soon;
-use super::run::{Output, Run};
+use super::run::Run;
 use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    Attempt, CommitRequest, Contention, Exclusive, HeldOutput, HostGate, KeepRequest, Lesson, Looks, Passed,
-    ReplayedInput, Retry, RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
+    Attempt, CommitRequest, Contention, Exclusive, HostGate, KeepRequest, Lesson, Looks, Passed, ReplayedInput, Retry,
+    RetryPolicy, Runner, Selection, StateDirectory, Target, Tried, TxName, run_with_retries,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,14 +124,7 @@ impl Run {
         let record = home.records()?.into_iter().find(|record| record.name == *name);
         let record = record.with_context(|| format!("transaction '{name}' has gone"))?;
         lesson.began(record.begun);
-        let held =
-            (self.output == Output::Commit).then(HeldOutput::new).transpose().context("cannot hold the output")?;
-        let mut stdio: [Option<File>; 3] = held
-            .as_ref()
-            .map(HeldOutput::descriptors)
-            .transpose()
-            .context("cannot hold the output")?
-            .unwrap_or_default();
+        let (held, mut stdio) = self.hold_output()?;
         let (input, feeding) = runner.input.again().context("cannot pass the input on")?;
         stdio[0] = input;
         let (network, when) = (self.network(), self.when_unsupported());
